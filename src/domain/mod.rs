@@ -1,0 +1,11 @@
+//! The pure core: plain data in, values and decisions out.
+//!
+//! Nothing here is async, reads a clock or the environment, logs, or knows AWS. `now` and chance are
+//! arguments. Times that are stored are [`time::Wall`]; times that pace are [`time::Mono`].
+
+#![deny(clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm, clippy::indexing_slicing)]
+
+pub mod failure;
+pub mod id;
+pub mod message;
+pub mod time;

@@ -1,0 +1,4 @@
+//! `redrive`: an SQS-native dead-letter worker and redriver.
+
+pub mod domain;
+pub mod port;

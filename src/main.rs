@@ -1,0 +1,3 @@
+//! Picks the command.
+
+fn main() {}

@@ -1,0 +1,114 @@
+//! One SQS queue.
+
+use std::time::Duration;
+
+use async_trait::async_trait;
+
+use super::error::PortError;
+use super::evidence::{Deletable, Stored};
+use crate::domain::id::{MessageId, QueueArn, QueueName, ReceiptHandle};
+use crate::domain::message::{Outgoing, Received};
+
+/// What GetQueueAttributes says of a queue.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct QueueFacts {
+    /// The queue's ARN.
+    pub arn: QueueArn,
+    /// Default visibility timeout.
+    pub visibility_timeout: Duration,
+    /// Message retention period.
+    pub retention: Duration,
+    /// `MaximumMessageSize` in bytes.
+    pub max_message_bytes: usize,
+    /// The native dead-letter policy.
+    pub redrive_policy: Option<RedrivePolicy>,
+    /// Approximate numbers of messages.
+    pub depth: Depth,
+}
+
+/// SQS's native RedrivePolicy.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RedrivePolicy {
+    /// `deadLetterTargetArn`.
+    pub target: QueueArn,
+    /// `maxReceiveCount`.
+    pub max_receive_count: u32,
+}
+
+/// Approximate numbers of messages, as SQS tells them.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Depth {
+    /// Waiting.
+    pub visible: u64,
+    /// Received and not yet deleted or back.
+    pub in_flight: u64,
+    /// Not yet due.
+    pub delayed: u64,
+}
+
+/// A SendMessage that SQS accepted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Accepted {
+    /// The new message's id.
+    pub message_id: MessageId,
+}
+
+/// An entry of a batch that SQS did not carry out.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+#[error("{code}")]
+pub struct EntryError {
+    /// SQS's code.
+    pub code: String,
+    /// Whether the same entry would be refused again. Only this is a refusal; all else is unknown.
+    pub sender_fault: bool,
+}
+
+/// One answer an entry, in the order asked.
+pub type BatchAnswer<T> = Vec<Result<T, EntryError>>;
+
+/// One queue. Batches hold 1 to 10 entries; answers come entry by entry.
+#[async_trait]
+pub trait Queue: Send + Sync + std::fmt::Debug {
+    /// The queue's name.
+    fn name(&self) -> &QueueName;
+
+    /// Asks for the queue's attributes.
+    ///
+    /// # Errors
+    /// The call failed.
+    async fn facts(&self) -> Result<QueueFacts, PortError>;
+
+    /// Long-polls for up to `max` (1 to 10) messages, for at most `wait` (0 to 20 s). They stay hidden
+    /// for `visibility`, or the queue's default.
+    ///
+    /// # Errors
+    /// The call failed: messages may have been handed out all the same.
+    async fn receive(
+        &self,
+        max: usize,
+        wait: Duration,
+        visibility: Option<Duration>,
+    ) -> Result<Vec<Received>, PortError>;
+
+    /// Sends messages.
+    ///
+    /// # Errors
+    /// The call failed: whether any message was accepted is unknown.
+    async fn send(&self, messages: &[Outgoing])
+    -> Result<BatchAnswer<Stored<Accepted>>, PortError>;
+
+    /// Deletes messages, each with its evidence.
+    ///
+    /// # Errors
+    /// The call failed: whether any message was deleted is unknown.
+    async fn delete(&self, messages: &[Deletable]) -> Result<BatchAnswer<()>, PortError>;
+
+    /// Sets when messages become visible again, counted from now.
+    ///
+    /// # Errors
+    /// The call failed: whether any timeout was changed is unknown.
+    async fn change_visibility(
+        &self,
+        changes: &[(ReceiptHandle, Duration)],
+    ) -> Result<BatchAnswer<()>, PortError>;
+}
