@@ -7,4 +7,6 @@ pub mod clock;
 pub mod error;
 pub mod evidence;
 pub mod handler;
+pub mod ledger;
 pub mod queue;
+pub mod vault;

@@ -1,0 +1,25 @@
+//! The S3 bucket and prefix that keep envelopes. Nothing here overwrites or deletes.
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use super::error::PortError;
+use super::evidence::Stored;
+use crate::domain::id::EnvelopeKey;
+
+/// The vault.
+#[async_trait]
+pub trait Vault: Send + Sync + std::fmt::Debug {
+    /// Puts an envelope under a key that nobody else writes, since it ends in our own fresh token: that
+    /// the key exists already means an earlier try of ours got through, which is success.
+    ///
+    /// # Errors
+    /// The call failed: whether the object exists is unknown.
+    async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError>;
+
+    /// Gets an envelope.
+    ///
+    /// # Errors
+    /// The call failed; class `NotFound` if there is no such object.
+    async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError>;
+}
