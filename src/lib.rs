@@ -1,4 +1,6 @@
 //! `redrive`: an SQS-native dead-letter worker and redriver.
 
+pub mod aws;
 pub mod domain;
 pub mod port;
+pub mod sim;
