@@ -6,8 +6,10 @@
 #![deny(clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm, clippy::indexing_slicing)]
 
 pub mod entry;
+pub mod envelope;
 pub mod failure;
 pub mod id;
+pub mod identity;
 pub mod message;
 pub mod record;
 pub mod time;
