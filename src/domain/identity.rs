@@ -4,17 +4,16 @@
 //! white space and Unicode normal forms all make different keys. JSON pointers read the number's own
 //! text, so that large numbers do not collide.
 
-use std::collections::BTreeMap;
 use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use serde_json::value::RawValue;
 use sha2::{Digest, Sha256};
 
 use super::entry::{Commit, Entry};
 use super::id::{EntryKey, RecordId, Sha256Hex};
 use super::message::{Attributes, Value};
+use super::selector::json_text;
 use super::time::Wall;
 
 /// How the key of an entry is made.
@@ -119,51 +118,6 @@ impl KeyStrategy {
             }
         }
     }
-}
-
-/// The value at a JSON pointer (RFC 6901): a string as it is, anything else as compact JSON with its
-/// numbers' own text. `None` if the body is no JSON, the pointer finds nothing, or it finds `null`.
-#[must_use]
-pub fn json_text(body: &str, pointer: &str) -> Option<String> {
-    let mut value: Box<RawValue> = serde_json::from_str(body).ok()?;
-    let path = pointer.strip_prefix('/')?;
-    for token in path.split('/') {
-        let token = token.replace("~1", "/").replace("~0", "~");
-        value = match value.get().as_bytes().first()? {
-            b'{' => serde_json::from_str::<BTreeMap<String, Box<RawValue>>>(value.get())
-                .ok()?
-                .remove(&token)?,
-            b'[' => {
-                let index: usize = token.parse().ok()?;
-                let items: Vec<Box<RawValue>> = serde_json::from_str(value.get()).ok()?;
-                items.into_iter().nth(index)?
-            }
-            _ => return None,
-        };
-    }
-    let text = value.get();
-    match text.as_bytes().first()? {
-        b'"' => serde_json::from_str(text).ok(),
-        b'n' => None,
-        _ => Some(compact(text)),
-    }
-}
-
-fn compact(json: &str) -> String {
-    let mut in_string = false;
-    let mut escaped = false;
-    json.chars()
-        .filter(|c| {
-            let keep = in_string || !c.is_ascii_whitespace();
-            if in_string {
-                in_string = *c != '"' || escaped;
-                escaped = *c == '\\' && !escaped;
-            } else {
-                in_string = *c == '"';
-            }
-            keep
-        })
-        .collect()
 }
 
 /// The content hash: over body and message attributes in name order, each part with its length before

@@ -5,11 +5,17 @@
 
 #![deny(clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm, clippy::indexing_slicing)]
 
+pub mod backoff;
+pub mod batch;
+pub mod delivery;
 pub mod entry;
 pub mod envelope;
 pub mod failure;
 pub mod id;
 pub mod identity;
+pub mod lease;
 pub mod message;
 pub mod record;
+pub mod selector;
 pub mod time;
+pub mod token;
