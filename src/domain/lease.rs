@@ -46,6 +46,13 @@ impl Lease {
         now < self.trusted_until()
     }
 
+    /// For how long from `now` the message is surely ours: the length of the ledger's lease, so that a
+    /// redelivery finds it over, and not a moment of overlap.
+    #[must_use]
+    pub fn trust_left(&self, now: Mono) -> Duration {
+        self.trusted_until().since(now)
+    }
+
     /// When to extend: a third of the timeout after it was set.
     #[must_use]
     pub fn extend_at(&self) -> Mono {

@@ -344,6 +344,29 @@ impl Event {
     }
 }
 
+impl Parking {
+    /// A parking of the same evidence with a new token: no attempt was made since.
+    #[must_use]
+    pub fn again(record: &Record, park_token: ParkToken) -> Self {
+        Self {
+            key: record.key.clone(),
+            payload_sha256: record.payload_sha256.clone(),
+            park_token,
+            envelope: record.envelope.clone(),
+            reason: record.reason,
+            disposition: record.disposition,
+            error_code: record.error_code.clone(),
+            error_message: record.error_message.clone(),
+            attempts: 0,
+            labels: record.labels.clone(),
+            group_id: record.group_id.clone(),
+            sequence: record.sequence.clone(),
+            sent: record.sent,
+            first_seen: record.first_seen,
+        }
+    }
+}
+
 impl Record {
     /// Whether the record is past its expiry: then it counts as absent, deleted or not.
     #[must_use]
