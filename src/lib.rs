@@ -1,4 +1,5 @@
 //! `redrive`: an SQS-native dead-letter worker and redriver.
 
 pub mod domain;
+pub mod handler;
 pub mod port;
