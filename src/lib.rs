@@ -1,5 +1,6 @@
 //! `redrive`: an SQS-native dead-letter worker and redriver.
 
 pub mod domain;
+pub mod handler;
 pub mod port;
 pub mod service;
