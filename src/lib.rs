@@ -2,5 +2,7 @@
 
 pub mod aws;
 pub mod domain;
+pub mod handler;
 pub mod port;
+pub mod service;
 pub mod sim;

@@ -162,6 +162,19 @@ impl Vault for AwsVault {
         }
     }
 
+    async fn check(&self, folder: &str) -> Result<(), PortError> {
+        self.client
+            .list_objects_v2()
+            .bucket(&self.place.bucket)
+            .prefix(folder)
+            .max_keys(1)
+            .set_expected_bucket_owner(self.place.expected_owner.clone())
+            .send()
+            .await
+            .map(|_| ())
+            .map_err(|e| Call::new(Target::S3, "ListObjectsV2", &self.place.bucket).failed(&e))
+    }
+
     async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
         let call = Call::new(Target::S3, "GetObject", key.as_str());
         self.check_prefix(call, key)?;

@@ -5,8 +5,11 @@
 
 use std::fmt;
 
+use rand::{Rng, RngExt as _};
 use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
+
+use super::time::Wall;
 
 /// A text that does not have the form its type demands.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -129,6 +132,20 @@ id!(
     /// The token of one issue of a DLQ message: only the newest of a record counts.
     ParkToken, "park token", "1 to 64 of A-Z a-z 0-9 - _", |t| is_word(t, 64)
 );
+
+macro_rules! generated {
+    ($($name:ident),*) => {$(
+        impl $name {
+            /// A new one: a uuid v7 of `now` and chance.
+            pub fn generate(now: Wall, rng: &mut impl Rng) -> Self {
+                let uuid = uuid::Builder::from_unix_timestamp_millis(now.as_ms(), &rng.random());
+                Self(uuid.into_uuid().to_string())
+            }
+        }
+    )*};
+}
+
+generated!(RunId, LeaseToken, ParkToken);
 
 /// A receipt handle. It is a capability, so `Debug` hides it.
 #[derive(Clone, PartialEq, Eq, Hash)]

@@ -3,11 +3,26 @@
 //! Nothing here is async, reads a clock or the environment, logs, or knows AWS. `now` and chance are
 //! arguments. Times that are stored are [`time::Wall`]; times that pace are [`time::Mono`].
 
-#![deny(clippy::arithmetic_side_effects, clippy::wildcard_enum_match_arm, clippy::indexing_slicing)]
+#![cfg_attr(
+    not(test),
+    deny(
+        clippy::arithmetic_side_effects,
+        clippy::wildcard_enum_match_arm,
+        clippy::indexing_slicing
+    )
+)]
 
+pub mod backoff;
+pub mod batch;
+pub mod delivery;
 pub mod entry;
+pub mod envelope;
 pub mod failure;
 pub mod id;
+pub mod identity;
+pub mod lease;
 pub mod message;
 pub mod record;
+pub mod selector;
 pub mod time;
+pub mod token;

@@ -1,6 +1,13 @@
 //! Proof that something is durable, and the right to delete that follows from it (G1).
 //!
-//! [`Stored`] is made only by an adapter that saw the service say so; `tidy` keeps it that way.
+//! [`Stored`] is made only by an adapter that saw the service say so; a test of the source tree keeps it
+//! that way. [`Deletable`] is made only from such proof.
+
+use super::queue::Accepted;
+use crate::domain::entry::Entry;
+use crate::domain::id::{MessageId, ReceiptHandle, RecordId};
+use crate::domain::message::Received;
+use crate::domain::record::{Record, State};
 
 /// A value that an adapter saw durably stored, or read back from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -26,21 +33,47 @@ impl<T> Stored<T> {
 
 /// A message that may be deleted: it can be made only from evidence.
 #[derive(Debug, Clone)]
+#[must_use = "a message that may be deleted should be"]
 pub struct Deletable {
-    message_id: crate::domain::id::MessageId,
-    receipt: crate::domain::id::ReceiptHandle,
+    message_id: MessageId,
+    receipt: ReceiptHandle,
 }
 
 impl Deletable {
+    /// The work of `origin`, or of the commit that made it a repeat, is committed in the stored entry.
+    pub fn committed(received: &Received, entry: &Stored<Entry>, by: &RecordId) -> Option<Self> {
+        entry.get().commits.contains_key(by).then(|| Self::of(received))
+    }
+
+    /// The message is quarantined: its record names its envelope, and the DLQ accepted its token.
+    pub fn parked(
+        received: &Received,
+        record: &Stored<Record>,
+        _token: &Stored<Accepted>,
+    ) -> Option<Self> {
+        (record.get().state == State::Quarantined).then(|| Self::of(received))
+    }
+
+    /// The message's record has moved on: it is a leftover of a parking that was finished. `n` is which
+    /// copy the message is, 0 for a plain one.
+    pub fn superseded(received: &Received, record: &Stored<Record>, n: u32) -> Option<Self> {
+        let moved = record.get().state != State::Quarantined || record.get().redrive_count > n;
+        moved.then(|| Self::of(received))
+    }
+
+    fn of(received: &Received) -> Self {
+        Self { message_id: received.message_id.clone(), receipt: received.receipt.clone() }
+    }
+
     /// The message.
     #[must_use]
-    pub const fn message_id(&self) -> &crate::domain::id::MessageId {
+    pub const fn message_id(&self) -> &MessageId {
         &self.message_id
     }
 
     /// Its receipt handle.
     #[must_use]
-    pub const fn receipt(&self) -> &crate::domain::id::ReceiptHandle {
+    pub const fn receipt(&self) -> &ReceiptHandle {
         &self.receipt
     }
 }

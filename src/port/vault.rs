@@ -17,6 +17,12 @@ pub trait Vault: Send + Sync + std::fmt::Debug {
     /// The call failed: whether the object exists is unknown.
     async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError>;
 
+    /// Checks that objects under a folder can be seen at all.
+    ///
+    /// # Errors
+    /// The bucket is missing, or may not be listed.
+    async fn check(&self, folder: &str) -> Result<(), PortError>;
+
     /// Gets an envelope.
     ///
     /// # Errors

@@ -240,6 +240,10 @@ impl Vault for FaultVault {
         self.faults.around(Target::S3, "vault.put", "", self.inner.put(key, body)).await
     }
 
+    async fn check(&self, folder: &str) -> Result<(), PortError> {
+        self.faults.around(Target::S3, "vault.check", "", self.inner.check(folder)).await
+    }
+
     async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
         self.faults.around(Target::S3, "vault.get", "", self.inner.get(key)).await
     }

@@ -46,6 +46,10 @@ impl Vault for SimVault {
         Ok(Stored::witnessed(key.clone()))
     }
 
+    async fn check(&self, _folder: &str) -> Result<(), PortError> {
+        Ok(())
+    }
+
     async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
         let missing = || {
             let class = ErrorClass::NotFound;

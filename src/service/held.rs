@@ -1,0 +1,192 @@
+//! A claim that is ours, and the writes that only its holder may make.
+//!
+//! Every write is conditional on the lease token and the version as last seen. A version that moved
+//! under the same token is our own earlier write (an extension whose answer came late): it is taken
+//! over and the write made again. Another token means the lease is lost.
+
+use std::time::Duration;
+
+use crate::domain::entry::{Entry, Event, State, Step};
+use crate::domain::id::{EntryKey, LeaseToken};
+use crate::domain::lease::Lease;
+use crate::port::error::PortError;
+use crate::port::evidence::Stored;
+use crate::port::ledger::{
+    Condition, EntryWrite, Expect, RecordWrite, TransactError, WriteError, write_both, write_entry,
+};
+use crate::service::settings::Context;
+
+/// How often a write is made again after the version moved or the answer stayed unknown.
+const TRIES: u32 = 4;
+/// The pause before the second try; it doubles.
+const PAUSE: Duration = Duration::from_millis(100);
+
+/// Why a message's processing ended early. The claim is released by whoever holds it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Interrupted {
+    /// A dependency failed: nobody's fault (G6).
+    #[error(transparent)]
+    Dependency(#[from] PortError),
+    /// Another claim has taken over, or ours can no longer be trusted: touch nothing.
+    #[error("the lease is lost")]
+    LeaseLost,
+    /// The worker stops.
+    #[error("the worker stops")]
+    Stopped,
+    /// A state that the tables do not list: nothing was written.
+    #[error("{0}")]
+    Illegal(String),
+}
+
+/// An error that may be no verdict.
+pub(crate) trait Verdict {
+    /// Whether what the call did is unknown.
+    fn is_unknown(&self) -> bool;
+}
+
+impl Verdict for PortError {
+    fn is_unknown(&self) -> bool {
+        true
+    }
+}
+
+impl<T: std::fmt::Debug> Verdict for WriteError<T> {
+    fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}
+
+impl Verdict for TransactError {
+    fn is_unknown(&self) -> bool {
+        matches!(self, Self::Unknown(_))
+    }
+}
+
+/// Makes a call until there is a verdict, the lease can no longer be trusted, or the tries are used up.
+pub(crate) async fn persevere<T, E, F>(
+    ctx: &Context,
+    lease: &Lease,
+    mut call: impl FnMut() -> F,
+) -> Result<T, E>
+where
+    E: Verdict,
+    F: Future<Output = Result<T, E>>,
+{
+    let mut pause = PAUSE;
+    for _ in 1..TRIES {
+        match call().await {
+            Err(e) if e.is_unknown() && lease.is_trusted(ctx.ports.clock.mono().plus(pause)) => {
+                tokio::time::sleep(pause).await;
+                pause = pause.saturating_mul(2);
+            }
+            verdict => return verdict,
+        }
+    }
+    call().await
+}
+
+/// A claim that is ours.
+#[derive(Debug)]
+pub(crate) struct Held {
+    /// The entry's key.
+    pub key: EntryKey,
+    /// The claim's token.
+    pub token: LeaseToken,
+    /// The message's visibility.
+    pub lease: Lease,
+    /// The entry as last stored.
+    pub stored: Stored<Entry>,
+}
+
+impl Held {
+    /// The entry as last stored.
+    pub(crate) const fn entry(&self) -> &Entry {
+        self.stored.get()
+    }
+
+    fn next(&self, ctx: &Context, event: &Event) -> Result<Option<EntryWrite>, Interrupted> {
+        let now = ctx.ports.clock.wall();
+        match self.entry().apply(&self.token, event, ctx.settings.remember, now) {
+            Ok(Step::Write(next)) => Ok(Some(EntryWrite {
+                key: self.key.clone(),
+                expect: Expect::Is(Box::new(self.entry().clone())),
+                next: *next,
+            })),
+            Ok(Step::OwnRetry) => Ok(None),
+            Ok(Step::LostLease) => Err(Interrupted::LeaseLost),
+            Err(illegal) => Err(Interrupted::Illegal(illegal.to_string())),
+        }
+    }
+
+    /// Takes over the entry as it is, if it is still under our token.
+    fn catch_up(&mut self, current: Option<Box<Stored<Entry>>>) -> Result<(), Interrupted> {
+        match current {
+            Some(current) if current.get().lease_token == self.token => {
+                self.stored = *current;
+                Ok(())
+            }
+            Some(_) | None => Err(Interrupted::LeaseLost),
+        }
+    }
+
+    /// Writes the entry alone.
+    pub(crate) async fn write(&mut self, ctx: &Context, event: &Event) -> Result<(), Interrupted> {
+        let ledger = ctx.ports.ledger.as_ref();
+        for _ in 0..TRIES {
+            let Some(write) = self.next(ctx, event)? else { return Ok(()) };
+            let now = ctx.ports.clock.wall();
+            match persevere(ctx, &self.lease, || write_entry(ledger, &write, now)).await {
+                Ok(stored) => {
+                    self.stored = stored;
+                    return Ok(());
+                }
+                Err(WriteError::Lost(current)) => self.catch_up(current)?,
+                Err(WriteError::Unknown(e)) => return Err(e.into()),
+            }
+        }
+        Err(Interrupted::LeaseLost)
+    }
+
+    /// Writes the entry and a record in one transaction. `Ok(None)`: the record has changed; read it
+    /// again.
+    pub(crate) async fn write_with(
+        &mut self,
+        ctx: &Context,
+        event: &Event,
+        record: &RecordWrite,
+    ) -> Result<Option<Stored<crate::domain::record::Record>>, Interrupted> {
+        let ledger = ctx.ports.ledger.as_ref();
+        for _ in 0..TRIES {
+            let Some(entry) = self.next(ctx, event)? else { return Ok(None) };
+            let now = ctx.ports.clock.wall();
+            match persevere(ctx, &self.lease, || write_both(ledger, &entry, record, now)).await {
+                Ok((entry, record)) => {
+                    self.stored = entry;
+                    return Ok(Some(record));
+                }
+                Err(TransactError::Lost { entry: Condition::Lost(current), .. }) => {
+                    self.catch_up(current)?;
+                }
+                Err(TransactError::Lost { entry: Condition::Held, .. }) => return Ok(None),
+                Err(TransactError::Unknown(e)) => return Err(e.into()),
+            }
+        }
+        Err(Interrupted::LeaseLost)
+    }
+
+    /// Gives the claim back, its attempt not counted. Only a claim that is still in progress can be.
+    pub(crate) async fn release(&mut self, ctx: &Context) {
+        if !matches!(self.entry().state, State::InProgress { .. }) {
+            return;
+        }
+        match self.write(ctx, &Event::Release).await {
+            Ok(()) | Err(Interrupted::LeaseLost | Interrupted::Stopped) => {}
+            Err(Interrupted::Dependency(e)) => {
+                tracing::warn!(key = %self.key, error = %e, "claim not released: its lease will run out");
+            }
+            Err(Interrupted::Illegal(e)) => {
+                tracing::debug!(key = %self.key, error = %e, "nothing to release")
+            }
+        }
+    }
+}

@@ -1,0 +1,19 @@
+//! The imperative shell: it asks the ports, lets the domain decide, and carries the decision out.
+//!
+//! One task a message ([`process`]), one owner of what is in hand ([`consumer`]), one of deletes
+//! ([`deleter`]). Nothing here knows AWS; nothing here decides what the domain can.
+
+pub mod consumer;
+pub mod settings;
+pub mod shutdown;
+pub mod start;
+
+mod claim;
+mod commit;
+mod deleter;
+mod evidence;
+mod heartbeat;
+mod held;
+mod park;
+mod process;
+mod work;

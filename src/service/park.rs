@@ -1,0 +1,286 @@
+//! Parking: envelope → ledger → token → delete from the source.
+//!
+//! | crash after | what is there | what the next delivery does |
+//! | --- | --- | --- |
+//! | nothing | the message | a new attempt, or the crash limit |
+//! | envelope | an envelope that no record names: evidence, never read | the same |
+//! | ledger | entry parked, record quarantined without a token | finishes: new token, delete |
+//! | token | the same with a token in the DLQ, not marked sent | finishes: new token; the old one no longer counts |
+//! | mark | all but the delete | the same |
+//!
+//! Deleting before the token is in the DLQ would hide a quarantined record from depth and alarms;
+//! sending the token before the ledger would let a redrive meet a record that does not exist.
+
+use bytes::Bytes;
+use rand::rngs::StdRng;
+
+use crate::domain::entry::{Entry, Event};
+use crate::domain::failure::ErrorClass;
+use crate::domain::id::{LeaseToken, ParkToken};
+use crate::domain::lease::Lease;
+use crate::domain::record::{self, Parking, Record, Refusal, Step};
+use crate::domain::token::{Marker, Original, Token, wrap};
+use crate::port::error::{PortError, Target};
+use crate::port::evidence::{Deletable, Stored};
+use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
+use crate::port::queue::Accepted;
+use crate::service::evidence::{self, Cause};
+use crate::service::held::{Held, Interrupted, persevere};
+use crate::service::settings::Context;
+use crate::service::work::Work;
+
+/// How often a record may change under a parking.
+const TRIES: u32 = 5;
+
+/// Which entry a parking moves along.
+pub(crate) enum Owner<'a> {
+    /// The claim that failed: its entry becomes parked in the same transaction.
+    Claim(&'a mut Held, Event),
+    /// None: the entry belongs to another payload, or is parked already.
+    Nobody(Lease),
+}
+
+impl Owner<'_> {
+    const fn lease(&self) -> &Lease {
+        match self {
+            Self::Claim(held, _) => &held.lease,
+            Self::Nobody(lease) => lease,
+        }
+    }
+}
+
+/// One parking in progress.
+pub(crate) struct Park<'a> {
+    pub ctx: &'a Context,
+    pub work: &'a Work,
+    pub rng: &'a mut StdRng,
+}
+
+/// The record as it is, and what the row of its state says.
+struct Row {
+    existing: Option<Stored<Record>>,
+    step: Step,
+}
+
+impl Park<'_> {
+    /// Parks a message for a cause, by the row that its kind has in the record's table.
+    pub(crate) async fn park(
+        &mut self,
+        mut owner: Owner<'_>,
+        cause: &Cause,
+    ) -> Result<Deletable, Interrupted> {
+        let now = self.ctx.ports.clock.wall();
+        let token = match &owner {
+            Owner::Claim(held, _) => held.token.clone(),
+            Owner::Nobody(_) => LeaseToken::generate(now, self.rng),
+        };
+        let key = evidence::key(self.ctx, self.work, &token)
+            .map_err(|e| Interrupted::Illegal(format!("{e}: shorten vault.prefix")))?;
+        let park_token = ParkToken::generate(now, self.rng);
+        let parking = evidence::parking(self.ctx, self.work, cause, key, park_token);
+        let envelope = evidence::envelope(self.ctx, self.work, cause, now)
+            .map_err(|e| Interrupted::Illegal(e.to_string()))?;
+        let envelope = Bytes::from(envelope);
+        let mut stored = None;
+        for _ in 0..TRIES {
+            let row = self.row(owner.lease(), &parking).await?;
+            let next = match row.step {
+                Step::Write(next) => {
+                    if stored.is_none() {
+                        let vault = self.ctx.ports.vault.as_ref();
+                        let put = || vault.put(&parking.envelope, envelope.clone());
+                        stored = Some(persevere(self.ctx, owner.lease(), put).await?);
+                    }
+                    next
+                }
+                Step::FinishParking(next) => next,
+                Step::DeleteMessage => return self.superseded(owner, row.existing).await,
+                other => return Err(Interrupted::Illegal(format!("parking met {other:?}"))),
+            };
+            let write = self.write(row.existing, *next);
+            if let Some(stored) = self.store(&mut owner, &write).await? {
+                return self.finish(owner.lease(), stored).await;
+            }
+        }
+        Err(contended(self.work))
+    }
+
+    /// Finishes a parking that an earlier delivery of this message began: the record keeps its envelope
+    /// and gets a new token. `entry` is the parked entry.
+    pub(crate) async fn resume(
+        &mut self,
+        lease: Lease,
+        entry: &Entry,
+    ) -> Result<Deletable, Interrupted> {
+        for _ in 0..TRIES {
+            let now = self.ctx.ports.clock.wall();
+            let Some(existing) = self.read(&lease).await? else {
+                let cause = Cause::remembered(entry, &self.work.content.origin);
+                return self.park(Owner::Nobody(lease), &cause).await;
+            };
+            let parking = Parking::again(existing.get(), ParkToken::generate(now, self.rng));
+            let step = self.apply(Some(existing.get()), parking)?;
+            let next = match step {
+                Step::Write(next) | Step::FinishParking(next) => next,
+                Step::DeleteMessage => {
+                    return self.superseded(Owner::Nobody(lease), Some(existing)).await;
+                }
+                other => return Err(Interrupted::Illegal(format!("parking met {other:?}"))),
+            };
+            let write = self.write(Some(existing), *next);
+            if let Some(stored) = self.store(&mut Owner::Nobody(lease), &write).await? {
+                return self.finish(&lease, stored).await;
+            }
+        }
+        Err(contended(self.work))
+    }
+
+    async fn read(&self, lease: &Lease) -> Result<Option<Stored<Record>>, PortError> {
+        let now = self.ctx.ports.clock.wall();
+        let ledger = &self.ctx.ports.ledger;
+        persevere(self.ctx, lease, || ledger.record(&self.work.content.origin, now)).await
+    }
+
+    async fn row(&self, lease: &Lease, parking: &Parking) -> Result<Row, Interrupted> {
+        let existing = self.read(lease).await?;
+        let step = self.apply(existing.as_ref().map(Stored::get), parking.clone())?;
+        Ok(Row { existing, step })
+    }
+
+    fn apply(&self, existing: Option<&Record>, parking: Parking) -> Result<Step, Interrupted> {
+        use crate::domain::delivery::Kind;
+        let parking = Box::new(parking);
+        let event = match &self.work.delivery.kind {
+            Kind::Plain => record::Event::ParkPlain(parking),
+            Kind::Copy(_) | Kind::RedrivenToken(_) => record::Event::ParkCopy {
+                n: self.work.delivery.n(),
+                run: self.work.delivery.run().cloned(),
+                parking,
+            },
+        };
+        let now = self.ctx.ports.clock.wall();
+        record::apply(existing, &event, self.ctx.settings.remember, now)
+            .map_err(|illegal| Interrupted::Illegal(illegal.to_string()))
+    }
+
+    fn write(&self, existing: Option<Stored<Record>>, next: Record) -> RecordWrite {
+        RecordWrite {
+            id: self.work.content.origin.clone(),
+            expect: existing.map_or(Expect::Absent, |r| Expect::Is(Box::new(r.into_inner()))),
+            next,
+        }
+    }
+
+    /// Writes the record, and the entry with it. `None`: the record has changed, read it again.
+    async fn store(
+        &self,
+        owner: &mut Owner<'_>,
+        write: &RecordWrite,
+    ) -> Result<Option<Stored<Record>>, Interrupted> {
+        let ledger = self.ctx.ports.ledger.as_ref();
+        match owner {
+            Owner::Claim(held, event) => held.write_with(self.ctx, event, write).await,
+            Owner::Nobody(lease) => {
+                let now = self.ctx.ports.clock.wall();
+                match persevere(self.ctx, lease, || write_record(ledger, write, now)).await {
+                    Ok(stored) => Ok(Some(stored)),
+                    Err(WriteError::Lost(_)) => Ok(None),
+                    Err(WriteError::Unknown(e)) => Err(e.into()),
+                }
+            }
+        }
+    }
+
+    /// The record has moved on: the entry becomes parked all the same, the message goes.
+    async fn superseded(
+        &self,
+        owner: Owner<'_>,
+        existing: Option<Stored<Record>>,
+    ) -> Result<Deletable, Interrupted> {
+        if let Owner::Claim(held, event) = owner {
+            held.write(self.ctx, &event).await?;
+        }
+        existing
+            .and_then(|r| Deletable::superseded(&self.work.received, &r, self.work.delivery.n()))
+            .ok_or_else(|| Interrupted::Illegal("a record that is absent has not moved".to_owned()))
+    }
+
+    /// Token, then mark, then the right to delete.
+    async fn finish(
+        &self,
+        lease: &Lease,
+        stored: Stored<Record>,
+    ) -> Result<Deletable, Interrupted> {
+        let accepted = self.send_token(lease, stored.get()).await?;
+        self.mark_sent(lease, &stored).await;
+        Deletable::parked(&self.work.received, &stored, &accepted)
+            .ok_or_else(|| Interrupted::Illegal("a parked record is quarantined".to_owned()))
+    }
+
+    async fn send_token(
+        &self,
+        lease: &Lease,
+        record: &Record,
+    ) -> Result<Stored<Accepted>, Interrupted> {
+        let Work { body, attributes, group_id, trace_header, .. } = self.work;
+        let marker = Marker::Token(Token {
+            queue: self.ctx.ports.source.name().clone(),
+            record: self.work.content.origin.clone(),
+            n: record.redrive_count,
+            sent_ms: record.sent,
+            sha256: crate::domain::id::Sha256Hex::of(body.as_bytes()),
+            park: record.park_token.clone(),
+            envelope: record.envelope.clone(),
+            code: record.error_code.clone(),
+            reason: record.reason,
+            parked_at_ms: record.parked_at,
+        });
+        let (trace_header, group_id) = (trace_header.as_deref(), group_id.as_deref());
+        let original = Original { body, attributes, trace_header, group_id };
+        let message = wrap(&marker, &original, self.ctx.dlq_max_bytes)
+            .map_err(|e| Interrupted::Illegal(e.to_string()))?;
+        let dlq = self.ctx.ports.dlq.as_ref();
+        let batch = [message];
+        let answer = persevere(self.ctx, lease, || dlq.send(&batch)).await?;
+        let name = dlq.name().as_str();
+        let failed = |class, code: String| {
+            Interrupted::Dependency(PortError::new(class, Target::Sqs, "send token", name, code))
+        };
+        match answer.into_iter().next() {
+            Some(Ok(accepted)) => Ok(accepted),
+            Some(Err(e)) if e.sender_fault => Err(failed(ErrorClass::Invalid, e.code)),
+            Some(Err(e)) => Err(failed(ErrorClass::Transient, e.code)),
+            None => Err(failed(ErrorClass::Bug, "MissingFromAnswer".to_owned())),
+        }
+    }
+
+    /// Marks the token as sent. A refused or unknown mark changes nothing about the message: the token
+    /// is in the DLQ, and one that is not marked is issued again by the full sweep.
+    async fn mark_sent(&self, lease: &Lease, stored: &Stored<Record>) {
+        let record = stored.get();
+        let event = record::Event::TokenSent(record.park_token.clone());
+        let now = self.ctx.ports.clock.wall();
+        let step = record::apply(Some(record), &event, self.ctx.settings.remember, now);
+        let next = match step {
+            Ok(Step::Write(next)) => next,
+            Ok(Step::Refused(Refusal::Outdated)) | Ok(_) | Err(_) => return,
+        };
+        let write = RecordWrite {
+            id: self.work.content.origin.clone(),
+            expect: Expect::Is(Box::new(record.clone())),
+            next: *next,
+        };
+        let ledger = self.ctx.ports.ledger.as_ref();
+        match persevere(self.ctx, lease, || write_record(ledger, &write, now)).await {
+            Ok(_) | Err(WriteError::Lost(_)) => {}
+            Err(WriteError::Unknown(e)) => {
+                tracing::warn!(record_id = %write.id, error = %e, "token sent but not marked");
+            }
+        }
+    }
+}
+
+fn contended(work: &Work) -> Interrupted {
+    let id = work.content.origin.as_str();
+    PortError::new(ErrorClass::Transient, Target::DynamoDb, "park", id, "Contended").into()
+}
