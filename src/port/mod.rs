@@ -7,6 +7,7 @@ pub mod clock;
 pub mod error;
 pub mod evidence;
 pub mod handler;
+pub mod index;
 pub mod ledger;
 pub mod queue;
 pub mod vault;

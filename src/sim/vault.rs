@@ -1,0 +1,60 @@
+//! A vault in memory: nothing is overwritten, nothing is deleted.
+
+use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use bytes::Bytes;
+
+use crate::domain::failure::ErrorClass;
+use crate::domain::id::EnvelopeKey;
+use crate::port::error::{PortError, Target};
+use crate::port::evidence::Stored;
+use crate::port::vault::Vault;
+
+/// A vault in memory.
+#[derive(Debug, Default)]
+pub struct SimVault {
+    objects: Mutex<BTreeMap<EnvelopeKey, Bytes>>,
+}
+
+impl SimVault {
+    /// An empty vault.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// All objects as they are now.
+    #[must_use]
+    pub fn objects(&self) -> BTreeMap<EnvelopeKey, Bytes> {
+        self.lock().clone()
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<EnvelopeKey, Bytes>> {
+        self.objects.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[async_trait]
+impl Vault for SimVault {
+    async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError> {
+        if let Entry::Vacant(place) = self.lock().entry(key.clone()) {
+            place.insert(body);
+        }
+        Ok(Stored::witnessed(key.clone()))
+    }
+
+    async fn check(&self, _folder: &str) -> Result<(), PortError> {
+        Ok(())
+    }
+
+    async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
+        let missing = || {
+            let class = ErrorClass::NotFound;
+            PortError::new(class, Target::S3, "GetObject", key.as_str(), "NoSuchKey")
+        };
+        self.lock().get(key).cloned().ok_or_else(missing)
+    }
+}
