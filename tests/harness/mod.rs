@@ -12,33 +12,33 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 
 /// The longest any wait may take: ten times what is expected.
-pub const HANG: Duration = Duration::from_secs(180);
+pub(crate) const HANG: Duration = Duration::from_secs(180);
 
 /// A child process that does not outlive its test.
-pub struct Process(Child);
+pub(crate) struct Process(Child);
 
 impl Process {
     /// SIGKILL, and wait for the end.
-    pub fn kill_9(&mut self) {
+    pub(crate) fn kill_9(&mut self) {
         self.0.kill().unwrap();
         self.0.wait().unwrap();
     }
 
     /// SIGTERM, and wait for the end.
-    pub fn stop(mut self) -> ExitStatus {
+    pub(crate) fn stop(mut self) -> ExitStatus {
         self.signal(rustix::process::Signal::TERM);
         self.wait()
     }
 
     /// Sends a signal.
-    pub fn signal(&self, signal: rustix::process::Signal) {
+    pub(crate) fn signal(&self, signal: rustix::process::Signal) {
         let pid = i32::try_from(self.0.id()).unwrap();
         let pid = rustix::process::Pid::from_raw(pid).unwrap();
         rustix::process::kill_process(pid, signal).unwrap();
     }
 
     /// Waits for the end.
-    pub fn wait(&mut self) -> ExitStatus {
+    pub(crate) fn wait(&mut self) -> ExitStatus {
         let started = Instant::now();
         loop {
             if let Some(status) = self.0.try_wait().unwrap() {
@@ -50,7 +50,7 @@ impl Process {
     }
 
     /// Whether it still runs.
-    pub fn runs(&mut self) -> bool {
+    pub(crate) fn runs(&mut self) -> bool {
         self.0.try_wait().unwrap().is_none()
     }
 }
@@ -65,7 +65,7 @@ impl Drop for Process {
 }
 
 /// One world.
-pub struct World {
+pub(crate) struct World {
     folder: tempfile::TempDir,
     endpoint: String,
     _local: Process,
@@ -73,7 +73,7 @@ pub struct World {
 
 impl World {
     /// A world with this configuration.
-    pub fn new(config: &str) -> Self {
+    pub(crate) fn new(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("redrive.toml"), config).unwrap();
         let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
@@ -89,17 +89,17 @@ impl World {
     }
 
     /// A path in this world's folder.
-    pub fn path(&self, name: &str) -> PathBuf {
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
         self.folder.path().join(name)
     }
 
     /// The embedded AWS.
-    pub fn endpoint(&self) -> &str {
+    pub(crate) fn endpoint(&self) -> &str {
         &self.endpoint
     }
 
     /// A command that sees this world.
-    pub fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<std::ffi::OsStr>) -> Command {
         let mut command = Command::new(program);
         command.current_dir(self.folder.path());
         clean(&mut command);
@@ -114,31 +114,31 @@ impl World {
     }
 
     /// `redrive`, not yet run.
-    pub fn redrive(&self, args: &[&str]) -> Command {
+    pub(crate) fn redrive(&self, args: &[&str]) -> Command {
         let mut command = self.command(env!("CARGO_BIN_EXE_redrive"));
         command.args(args);
         command
     }
 
     /// Runs `redrive`.
-    pub fn run(&self, args: &[&str]) -> Output {
+    pub(crate) fn run(&self, args: &[&str]) -> Output {
         self.redrive(args).output().unwrap()
     }
 
     /// Runs `redrive`, which must succeed, and reads its JSON.
-    pub fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         serde_json::from_slice(&self.succeed(args)).unwrap()
     }
 
     /// Runs `redrive`, which must succeed, and reads its JSON Lines.
-    pub fn json_lines(&self, args: &[&str]) -> Vec<Value> {
+    pub(crate) fn json_lines(&self, args: &[&str]) -> Vec<Value> {
         let out = self.succeed(args);
         let lines = out.split(|byte| *byte == b'\n').filter(|line| !line.is_empty());
         lines.map(|line| serde_json::from_slice(line).unwrap()).collect()
     }
 
     /// Runs `redrive`, which must succeed; its stdout.
-    pub fn succeed(&self, args: &[&str]) -> Vec<u8> {
+    pub(crate) fn succeed(&self, args: &[&str]) -> Vec<u8> {
         let output = self.run(args);
         let stderr = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{args:?}: {} {stderr}", output.status);
@@ -146,36 +146,36 @@ impl World {
     }
 
     /// Starts a worker; its log goes to `worker.log`.
-    pub fn worker(&self) -> Process {
+    pub(crate) fn worker(&self) -> Process {
         self.start(&["worker"], "worker.log")
     }
 
     /// Starts `redrive`; its output goes to a file.
-    pub fn start(&self, args: &[&str], log: &str) -> Process {
+    pub(crate) fn start(&self, args: &[&str], log: &str) -> Process {
         self.start_command(self.redrive(args), log)
     }
 
     /// Starts a command; its output goes to a file.
-    pub fn start_command(&self, mut command: Command, log: &str) -> Process {
+    pub(crate) fn start_command(&self, mut command: Command, log: &str) -> Process {
         let log = std::fs::File::options().append(true).create(true).open(self.path(log)).unwrap();
         command.stdout(log.try_clone().unwrap()).stderr(log);
         Process(command.spawn().unwrap())
     }
 
     /// The whole of a file in this world's folder; empty if there is none.
-    pub fn read(&self, name: &str) -> String {
+    pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
     /// Waits until the source has nothing visible, in flight or delayed.
-    pub fn wait_for_empty_source(&self) {
+    pub(crate) fn wait_for_empty_source(&self) {
         self.wait_for("an empty source", |stats| {
             ["visible", "in_flight", "delayed"].iter().all(|n| stats["source"][n] == 0)
         });
     }
 
     /// Waits until `stats` says so.
-    pub fn wait_for(&self, what: &str, condition: impl Fn(&Value) -> bool) {
+    pub(crate) fn wait_for(&self, what: &str, condition: impl Fn(&Value) -> bool) {
         let started = Instant::now();
         loop {
             let stats = self.json(&["--json", "stats"]);
@@ -201,13 +201,13 @@ fn clean(command: &mut Command) {
 }
 
 /// A short pause of a wait for another process.
-pub fn pause() {
+pub(crate) fn pause() {
     std::thread::park_timeout(Duration::from_millis(50));
 }
 
 /// A configuration: the queue `hooks` with its own vault and ledger, and `handler` as its command.
 /// `source` holds more lines of its section, `extra` more sections.
-pub fn config(handler: &[&str], source: &str, extra: &str) -> String {
+pub(crate) fn config(handler: &[&str], source: &str, extra: &str) -> String {
     let mut text = String::new();
     let command = serde_json::to_string(handler).unwrap();
     writeln!(text, "[source]\nqueue = \"hooks\"\ndlq = \"hooks-dlq\"\n{source}\n").unwrap();
@@ -219,6 +219,6 @@ pub fn config(handler: &[&str], source: &str, extra: &str) -> String {
 }
 
 /// A file of this repository.
-pub fn repository(path: &str) -> PathBuf {
+pub(crate) fn repository(path: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join(path)
 }
