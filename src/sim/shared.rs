@@ -94,7 +94,7 @@ impl SharedEngine {
     }
 
     /// Whether anyone has ever polled the queue of this name.
-    #[cfg(test)]
+    #[cfg(all(test, feature = "local"))]
     pub(crate) fn is_polled(&self, queue: &str) -> bool {
         let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         inner.polls.keys().any(|name| name.as_str() == queue)
