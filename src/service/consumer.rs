@@ -2,7 +2,7 @@
 //!
 //! Every wake-up becomes one [`Event`]; [`Consumer::handle`] says what follows; the loop does it. Polls
 //! and messages are tasks of one set, so nothing that has begun is dropped to shut down: at a stop the
-//! poll in flight is awaited and its messages released.
+//! poll in flight is awaited and its messages released. Only a second signal abandons it.
 
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
@@ -12,8 +12,9 @@ use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{mpsc, watch};
-use tokio::task::JoinSet;
+use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::sync::CancellationToken;
+use tokio_util::task::AbortOnDropHandle;
 
 use crate::domain::backoff::Backoff;
 use crate::domain::id::ReceiptHandle;
@@ -46,7 +47,7 @@ pub enum Ending {
 enum Event {
     /// A poll was answered.
     Polled(Result<Vec<Received>, PortError>, Mono),
-    /// The pause after a failed poll is over.
+    /// The pause after a failed poll is over, or the poll was abandoned.
     PollAgain,
     /// A message is settled, or some are given back.
     Settled,
@@ -154,8 +155,10 @@ impl Consumer {
 pub async fn run(ctx: Context, mut stages: watch::Receiver<Stage>, rng: StdRng) -> Ending {
     let ctx = Arc::new(ctx);
     let (deletes, incoming) = mpsc::channel(ctx.settings.concurrency.max(MAX_BATCH_ENTRIES));
-    let deleter = tokio::spawn(deleter::run(Arc::clone(&ctx.ports.source), incoming));
-    let mut hands = Hands { ctx, deletes, stop: CancellationToken::new(), tasks: JoinSet::new() };
+    let deleter = deleter::run(Arc::clone(&ctx.ports.source), incoming);
+    let deleter = AbortOnDropHandle::new(tokio::spawn(deleter));
+    let (stop, tasks) = (CancellationToken::new(), JoinSet::new());
+    let mut hands = Hands { ctx, deletes, stop, tasks, poll: None };
     let mut consumer = Consumer {
         concurrency: hands.ctx.settings.concurrency,
         in_hand: 0,
@@ -174,7 +177,9 @@ pub async fn run(ctx: Context, mut stages: watch::Receiver<Stage>, rng: StdRng) 
         let event = tokio::select! {
             biased;
             Ok(()) = stages.changed() => Event::Stage(*stages.borrow_and_update()),
-            Some(ended) = hands.tasks.join_next() => ended.unwrap_or(Event::Died),
+            Some(ended) = hands.tasks.join_next() => ended.unwrap_or_else(|e| {
+                if e.is_cancelled() { Event::PollAgain } else { Event::Died }
+            }),
             () = tokio::time::sleep_until(deadline) => match consumer.stage {
                 Stage::Releasing => Event::ReleaseOver,
                 Stage::Running | Stage::Draining => Event::GraceOver,
@@ -213,21 +218,24 @@ struct Hands {
     deletes: mpsc::Sender<Deletable>,
     stop: CancellationToken,
     tasks: JoinSet<Event>,
+    poll: Option<AbortHandle>,
 }
 
 impl Hands {
     fn perform(&mut self, effects: Effects, rng: &mut StdRng) {
         let Effects { poll, poll_again_after, start, give_back, release } = effects;
         if release {
+            // The poll first: it must not receive what is about to be released.
+            self.poll.take().inspect(AbortHandle::abort);
             self.stop.cancel();
         }
         if let Some(max) = poll {
             let ctx = Arc::clone(&self.ctx);
-            self.tasks.spawn(async move {
+            self.poll = Some(self.tasks.spawn(async move {
                 let wait = ctx.settings.wait;
                 let answer = ctx.ports.source.receive(max, wait, Some(ctx.visibility)).await;
                 Event::Polled(answer, ctx.ports.clock.mono())
-            });
+            }));
         }
         if let Some(pause) = poll_again_after {
             self.tasks.spawn(async move {
@@ -271,7 +279,7 @@ impl Hands {
     }
 
     /// Ends what is left and flushes the deletes.
-    async fn close(self, deleter: tokio::task::JoinHandle<()>) {
+    async fn close(self, deleter: AbortOnDropHandle<()>) {
         let Self { deletes, mut tasks, .. } = self;
         tasks.shutdown().await;
         drop(deletes);

@@ -100,3 +100,11 @@ pub struct Context {
     pub(crate) limits: Limits,
     pub(crate) dlq_max_bytes: usize,
 }
+
+impl Context {
+    /// The same worker with other ports: with faults around them, in a simulation.
+    #[must_use]
+    pub fn with_ports(self, ports: Ports) -> Self {
+        Self { ports, ..self }
+    }
+}

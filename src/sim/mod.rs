@@ -1,6 +1,7 @@
-//! The world in memory: ports that keep AWS's rules without AWS.
+//! In-memory ports, for tests and simulation: AWS's rules without AWS.
 //!
-//! They answer at once. A fault wrapper goes around any of them ([`fault`]).
+//! They keep every rule that the services keep and decisions rest on, and answer at once. A fault wrapper
+//! goes around any of them ([`fault`]).
 
 pub mod clock;
 pub mod fault;

@@ -93,6 +93,13 @@ impl SharedEngine {
         }
     }
 
+    /// Whether anyone has ever polled the queue of this name.
+    #[cfg(all(test, feature = "local"))]
+    pub(crate) fn is_polled(&self, queue: &str) -> bool {
+        let inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
+        inner.polls.keys().any(|name| name.as_str() == queue)
+    }
+
     fn poll_of(&self, queue: &QueueName) -> Arc<Notify> {
         let mut inner = self.inner.lock().unwrap_or_else(PoisonError::into_inner);
         Arc::clone(inner.polls.entry(queue.clone()).or_default())

@@ -12,6 +12,8 @@ mod error;
 mod fifo;
 mod in_flight;
 mod move_task;
+#[cfg(test)]
+mod property;
 mod queue;
 mod receipt;
 mod receive;
