@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use redrive::domain::entry::{Claim, Claimed, Entry};
+use redrive::domain::entry::{Claim, Claimed, Commit, Entry, Event, Step};
 use redrive::domain::failure::{Disposition, ErrorCode, Reason};
 use redrive::domain::id::{
     EntryKey, EnvelopeKey, LeaseToken, MessageId, ParkToken, RecordId, Sha256Hex,
@@ -37,6 +37,21 @@ pub(crate) fn claimed(token: &str, now: Wall) -> Entry {
     };
     match Entry::claim(None, &claim, now) {
         Claimed::Take(entry) => *entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The entry after its work is committed for an origin.
+pub(crate) fn committed(entry: &Entry, origin: &RecordId) -> Entry {
+    let commit = Commit {
+        sent: NOW,
+        hash: Sha256Hex::of(b"content"),
+        payload: Sha256Hex::of(b"payload"),
+        at: NOW,
+    };
+    let event = Event::Success { origin: origin.clone(), commit };
+    match entry.apply(&entry.lease_token, &event, REMEMBER, NOW) {
+        Ok(Step::Write(committed)) => *committed,
         other => panic!("{other:?}"),
     }
 }

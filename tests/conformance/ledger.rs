@@ -2,15 +2,15 @@
 
 use std::sync::Arc;
 
-use redrive::domain::entry::{Commit, Entry, Event, State, Step};
-use redrive::domain::id::{ParkToken, RunId, Sha256Hex};
+use redrive::domain::entry::{Entry, State};
+use redrive::domain::id::{ParkToken, RunId};
 use redrive::domain::record::{Record, State as RecordState};
 use redrive::domain::time::Wall;
 use redrive::port::ledger::{Expect, Ledger, WriteError, write_entry, write_record};
 use redrive::sim::ledger::SimLedger;
 
 use crate::embedded::Embedded;
-use crate::item::{NOW, REMEMBER, claimed, entry_write, id, is, parked, record_write};
+use crate::item::{NOW, claimed, committed, entry_write, id, is, parked, record_write};
 use crate::on_both;
 
 pub(crate) type Subject = Arc<dyn Ledger>;
@@ -167,19 +167,9 @@ async fn an_expired_record_is_absent(ledger: &Subject) {
 }
 
 async fn whatever_is_written_comes_back(ledger: &Subject) {
-    let commit = Commit {
-        sent: NOW,
-        hash: Sha256Hex::of(b"content"),
-        payload: Sha256Hex::of(b"payload"),
-        at: NOW,
-    };
-    let entry = claimed("t-1", NOW);
-    let event = Event::Success { origin: id("m-1"), commit };
-    let Ok(Step::Write(committed)) = entry.apply(&entry.lease_token, &event, REMEMBER, NOW) else {
-        panic!("a claim can be committed");
-    };
+    let committed = committed(&claimed("t-1", NOW), &id("m-1"));
     create(ledger, &committed).await;
-    assert_eq!(read(ledger, NOW).await.as_ref(), Some(&*committed));
+    assert_eq!(read(ledger, NOW).await.as_ref(), Some(&committed));
     let record = Record {
         run_id: Some(RunId::new("run-1").unwrap()),
         group_id: Some("group".into()),

@@ -7,10 +7,14 @@
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 mod embedded;
+mod fifo;
 mod index;
 mod item;
 mod ledger;
+mod queue;
+mod setup;
 mod transaction;
+mod vault;
 
 /// Makes each rule a test on both implementations: `sim()` and `aws()` give the port under test.
 macro_rules! on_both {
