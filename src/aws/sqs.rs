@@ -135,9 +135,6 @@ impl Queue for AwsQueue {
         messages: &[Outgoing],
     ) -> Result<BatchAnswer<Stored<Accepted>>, PortError> {
         let call = self.call("SendMessageBatch");
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
         let entries = messages.iter().enumerate().map(|(id, m)| message::send_entry(id, m));
         let entries = entries.collect::<Option<Vec<_>>>();
         let entries = entries.ok_or_else(|| call.invalid("attribute without type"))?;
@@ -153,9 +150,6 @@ impl Queue for AwsQueue {
 
     async fn delete(&self, messages: &[Deletable]) -> Result<BatchAnswer<()>, PortError> {
         let call = self.call("DeleteMessageBatch");
-        if messages.is_empty() {
-            return Ok(Vec::new());
-        }
         let entries =
             messages.iter().enumerate().map(|(id, m)| batch::delete_entry(id, m.receipt()));
         let entries = entries.collect::<Option<Vec<_>>>();
@@ -170,9 +164,6 @@ impl Queue for AwsQueue {
         changes: &[(ReceiptHandle, Duration)],
     ) -> Result<BatchAnswer<()>, PortError> {
         let call = self.call("ChangeMessageVisibilityBatch");
-        if changes.is_empty() {
-            return Ok(Vec::new());
-        }
         let entries = changes.iter().enumerate().map(|(id, (receipt, visibility))| {
             batch::visibility_entry(id, receipt, visibility_secs(*visibility))
         });

@@ -306,3 +306,63 @@ impl Ledger for FaultLedger {
         self.around("ledger.put_identity", call).await
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::sim::vault::SimVault;
+
+    fn key(name: &str) -> EnvelopeKey {
+        EnvelopeKey::new(name).unwrap()
+    }
+
+    fn vault() -> (Arc<SimVault>, Faults, FaultVault) {
+        let (inner, faults) = (Arc::new(SimVault::new()), Faults::new());
+        let vault = FaultVault::new(Arc::<SimVault>::clone(&inner), faults.clone());
+        (inner, faults, vault)
+    }
+
+    async fn put(vault: &FaultVault, name: &str) -> Option<Result<(), PortError>> {
+        let (key, body) = (key(name), Bytes::from_static(b"{}"));
+        let answer = tokio::time::timeout(Duration::from_secs(60), vault.put(&key, body)).await;
+        answer.ok().map(|answer| answer.map(|_| ()))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_fault_does_what_it_says_once() {
+        let denied = Fault::Refuse(ErrorClass::Denied, "AccessDenied");
+        for (fault, made, answered) in [
+            (Fault::FailBefore, false, true),
+            (Fault::LostAnswer, true, true),
+            (Fault::HangBefore, false, false),
+            (Fault::HangAfter, true, false),
+            (denied, false, true),
+        ] {
+            let (inner, faults, vault) = vault();
+            faults.at(2, fault);
+            assert!(matches!(put(&vault, "first").await, Some(Ok(()))));
+            let answer = put(&vault, "second").await;
+            assert_eq!(answer.is_some(), answered, "{fault:?}");
+            assert_eq!(inner.objects().contains_key(&key("second")), made, "{fault:?}");
+            if let Some(answer) = answer {
+                let unknown = answer.unwrap_err().reached() == Reached::NoAnswer;
+                assert_eq!(unknown, fault != denied, "{fault:?}");
+            }
+            assert!(matches!(put(&vault, "third").await, Some(Ok(()))));
+            assert_eq!(faults.log(), ["vault.put"; 3]);
+        }
+    }
+
+    #[tokio::test]
+    async fn a_plan_counts_the_calls_that_it_names() {
+        let (inner, faults, vault) = vault();
+        faults.at_call_of("vault.get", 2, Fault::FailBefore);
+        put(&vault, "one").await.unwrap().unwrap();
+        for succeeds in [true, false, true] {
+            assert_eq!(vault.get(&key("one")).await.is_ok(), succeeds);
+        }
+        assert_eq!(inner.objects().len(), 1);
+        assert!(names("queue.send", "queue.send orders") && names("queue.send", "queue.send"));
+        assert!(!names("ledger.put", "ledger.put_both"));
+    }
+}

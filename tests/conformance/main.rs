@@ -15,6 +15,7 @@ mod queue;
 mod setup;
 mod transaction;
 mod vault;
+mod wire;
 
 /// Makes each rule a test on both implementations: `sim()` and `aws()` give the port under test.
 macro_rules! on_both {

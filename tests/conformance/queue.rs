@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use redrive::domain::failure::ErrorClass;
 use redrive::domain::id::{QueueName, ReceiptHandle};
 use redrive::domain::message::{Attribute, Outgoing, Received, Value};
 use redrive::port::evidence::Deletable;
@@ -53,7 +54,7 @@ on_both!(
     an_empty_queue_gives_nothing,
     a_deleted_message_is_gone,
     facts_are_told,
-    empty_batches_make_no_call,
+    a_batch_holds_one_to_ten_entries,
 );
 
 fn body(text: &str) -> Outgoing {
@@ -181,8 +182,10 @@ async fn facts_are_told(queue: &Subject) {
     assert_eq!(facts.depth, Depth { visible: 2, in_flight: 1, delayed: 0 });
 }
 
-async fn empty_batches_make_no_call(queue: &Subject) {
-    assert!(queue.send(&[]).await.unwrap().is_empty());
-    assert_eq!(queue.delete(&[]).await.unwrap(), []);
-    assert_eq!(queue.change_visibility(&[]).await.unwrap(), []);
+async fn a_batch_holds_one_to_ten_entries(queue: &Subject) {
+    for messages in [vec![], vec![body("x"); 11]] {
+        let error = queue.send(&messages).await.unwrap_err();
+        assert_eq!(error.class(), ErrorClass::Invalid, "{error}");
+    }
+    assert_eq!(receive(queue).await, []);
 }
