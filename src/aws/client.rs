@@ -139,12 +139,39 @@ fn has_own_s3_endpoint(config: &SdkConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use aws_sdk_sqs::config::SharedCredentialsProvider;
+
     use super::*;
+    use crate::domain::failure::ErrorClass;
 
     #[test]
     fn a_receive_outlives_its_long_poll() {
         let timeouts = receive_timeouts(Duration::from_secs(20));
         assert_eq!(timeouts.operation_attempt_timeout(), Some(Duration::from_secs(30)));
         assert!(timeouts.operation_timeout() > timeouts.operation_attempt_timeout());
+    }
+
+    fn config() -> aws_types::sdk_config::Builder {
+        SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .endpoint_url("http://127.0.0.1:9")
+    }
+
+    #[tokio::test]
+    async fn what_is_missing_to_make_a_call_is_named() {
+        let no_credentials = config().region(Region::from_static("us-east-1")).build();
+        let error = Aws::new(&no_credentials).caller().await.unwrap_err();
+        assert_eq!((error.class(), error.code()), (ErrorClass::Denied, "CredentialsNotLoaded"));
+        let keys = Credentials::builder().access_key_id("k").secret_access_key("s");
+        let keys = SharedCredentialsProvider::new(keys.provider_name("test").build());
+        let no_region = config().credentials_provider(keys).build();
+        let error = Aws::new(&no_region).caller().await.unwrap_err();
+        assert_eq!((error.class(), error.code()), (ErrorClass::Invalid, "RegionNotSet"));
+    }
+
+    #[test]
+    fn only_endpoints_of_their_own_get_path_style_buckets() {
+        assert!(has_own_s3_endpoint(&config().build()));
+        assert!(!has_own_s3_endpoint(&SdkConfig::builder().build()));
     }
 }

@@ -100,6 +100,9 @@ impl<'a> Call<'a> {
             Fault::Credentials => self
                 .error(ErrorClass::Denied, "CredentialsNotLoaded")
                 .with_reached(Reached::NoAnswer),
+            Fault::Region => {
+                self.error(ErrorClass::Invalid, "RegionNotSet").with_reached(Reached::NoAnswer)
+            }
             Fault::Network(what) => self.unanswered(what),
             Fault::Other => self.unanswered("not sent"),
         }
@@ -110,6 +113,7 @@ impl<'a> Call<'a> {
 enum Fault {
     Network(&'static str),
     Credentials,
+    Region,
     Other,
 }
 
@@ -131,6 +135,8 @@ fn fault_of(cause: &(dyn StdError + 'static)) -> Option<Fault> {
     let text = cause.to_string().to_ascii_lowercase();
     if text.contains("credentials") {
         Some(Fault::Credentials)
+    } else if text.contains("missing") && text.contains("region") {
+        Some(Fault::Region)
     } else if text.contains("dns error") {
         Some(Fault::Network("dns"))
     } else if text.contains("connection closed") {
