@@ -1,0 +1,91 @@
+//! Entries and records to write.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redrive::domain::entry::{Claim, Claimed, Commit, Entry, Event, Step};
+use redrive::domain::failure::{Disposition, ErrorCode, Reason};
+use redrive::domain::id::{
+    EntryKey, EnvelopeKey, LeaseToken, MessageId, ParkToken, RecordId, Sha256Hex,
+};
+use redrive::domain::record::{Parking, Record};
+use redrive::domain::time::Wall;
+use redrive::port::ledger::{EntryWrite, Expect, RecordWrite};
+
+/// How long everything is remembered.
+pub(crate) const REMEMBER: Duration = Duration::from_secs(86_400);
+/// The time at which tests begin.
+pub(crate) const NOW: Wall = Wall::from_ms(1_700_000_000_250);
+
+pub(crate) fn key() -> EntryKey {
+    Sha256Hex::of(b"payload").into()
+}
+
+pub(crate) fn id(text: &str) -> RecordId {
+    RecordId::new(text).unwrap()
+}
+
+/// A claim's new entry.
+pub(crate) fn claimed(token: &str, now: Wall) -> Entry {
+    let claim = Claim {
+        token: LeaseToken::new(token).unwrap(),
+        holder: MessageId::new("m-1").unwrap(),
+        owner: "worker-1".to_owned(),
+        payload_sha256: Sha256Hex::of(b"payload"),
+        lease: Duration::from_secs(60),
+        remember: REMEMBER,
+    };
+    match Entry::claim(None, &claim, now) {
+        Claimed::Take(entry) => *entry,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// The entry after its work is committed for an origin.
+pub(crate) fn committed(entry: &Entry, origin: &RecordId) -> Entry {
+    let commit = Commit {
+        sent: NOW,
+        hash: Sha256Hex::of(b"content"),
+        payload: Sha256Hex::of(b"payload"),
+        at: NOW,
+    };
+    let event = Event::Success { origin: origin.clone(), commit };
+    match entry.apply(&entry.lease_token, &event, REMEMBER, NOW) {
+        Ok(Step::Write(committed)) => *committed,
+        other => panic!("{other:?}"),
+    }
+}
+
+/// A first parking's record.
+pub(crate) fn parked(token: &str, now: Wall) -> Record {
+    let parking = Parking {
+        key: key(),
+        payload_sha256: Sha256Hex::of(b"payload"),
+        park_token: ParkToken::new(token).unwrap(),
+        envelope: EnvelopeKey::new("envelopes/v1/orders/x/m-1-0-t.json").unwrap(),
+        reason: Reason::Validation,
+        disposition: Disposition::Permanent,
+        error_code: ErrorCode::normalize("ISRC_MALFORMED"),
+        error_message: "naïve ✓\nline 2".to_owned(),
+        attempts: 1,
+        labels: BTreeMap::from([("territory_code".to_owned(), "DE".to_owned())]),
+        group_id: None,
+        sequence: None,
+        sent: now,
+        first_seen: now,
+    };
+    Record::parked(0, None, &parking, now)
+}
+
+pub(crate) fn entry_write(expect: Expect<Entry>, next: &Entry) -> EntryWrite {
+    EntryWrite { key: key(), expect, next: next.clone() }
+}
+
+pub(crate) fn record_write(id: &RecordId, expect: Expect<Record>, next: &Record) -> RecordWrite {
+    RecordWrite { id: id.clone(), expect, next: next.clone() }
+}
+
+/// What is there must be this version.
+pub(crate) fn is<T: Clone>(version: &T) -> Expect<T> {
+    Expect::Is(Box::new(version.clone()))
+}

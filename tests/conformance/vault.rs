@@ -1,0 +1,98 @@
+//! The vault's rules: nothing is overwritten, what is put comes back, what is missing is not found.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use redrive::domain::failure::ErrorClass;
+use redrive::domain::id::EnvelopeKey;
+use redrive::port::vault::Vault;
+use redrive::sim::vault::SimVault;
+
+use crate::embedded::Embedded;
+use crate::on_both;
+
+type Subject = Arc<dyn Vault>;
+
+async fn sim() -> Subject {
+    Arc::new(SimVault::new())
+}
+
+async fn aws() -> (Embedded, Subject) {
+    let embedded = Embedded::start().await;
+    let vault = embedded.vault("team/a");
+    (embedded, Arc::new(vault))
+}
+
+on_both!(
+    what_is_put_comes_back,
+    nothing_is_overwritten_and_an_own_retry_is_success,
+    of_racing_puts_one_body_stays,
+    a_missing_envelope_is_not_found,
+    a_folder_can_be_checked,
+);
+
+fn key(name: &str) -> EnvelopeKey {
+    EnvelopeKey::new(format!("team/a/envelopes/v1/orders/{name}.json")).unwrap()
+}
+
+async fn what_is_put_comes_back(vault: &Subject) {
+    for (name, body) in [
+        ("plain", Bytes::from_static("{\"x\":\"naïve ✓\"}".as_bytes())),
+        ("large", Bytes::from(vec![b'7'; 3_000_000])),
+        ("empty", Bytes::new()),
+    ] {
+        let stored = vault.put(&key(name), body.clone()).await.unwrap();
+        assert_eq!(stored.get(), &key(name));
+        assert_eq!(vault.get(&key(name)).await.unwrap(), body, "{name}");
+    }
+}
+
+async fn nothing_is_overwritten_and_an_own_retry_is_success(vault: &Subject) {
+    for body in [&b"{\"first\":1}"[..], b"{\"second\":2}"] {
+        let stored = vault.put(&key("one"), Bytes::from_static(body)).await.unwrap();
+        assert_eq!(stored.get(), &key("one"));
+    }
+    assert_eq!(vault.get(&key("one")).await.unwrap(), &b"{\"first\":1}"[..]);
+}
+
+async fn of_racing_puts_one_body_stays(vault: &Subject) {
+    let put = |n: u8| {
+        let vault = Arc::clone(vault);
+        tokio::spawn(async move { vault.put(&key("race"), vec![n; 64].into()).await })
+    };
+    let puts: Vec<_> = (0..8).map(put).collect();
+    for put in puts {
+        assert_eq!(put.await.unwrap().unwrap().get(), &key("race"));
+    }
+    let body = vault.get(&key("race")).await.unwrap();
+    assert!(body.len() == 64 && body.iter().all(|byte| *byte == body[0]));
+}
+
+async fn a_missing_envelope_is_not_found(vault: &Subject) {
+    let error = vault.get(&key("missing")).await.unwrap_err();
+    assert_eq!((error.class(), error.code()), (ErrorClass::NotFound, "NoSuchKey"));
+}
+
+async fn a_folder_can_be_checked(vault: &Subject) {
+    vault.check("team/a/envelopes/v1/orders/").await.unwrap();
+}
+
+/// A forged pointer must read nothing outside; memory has no outside.
+#[tokio::test]
+async fn keys_outside_the_prefix_are_refused() {
+    let (embedded, inside) = aws().await;
+    let whole = embedded.vault("");
+    let outside = EnvelopeKey::new("team/ab/envelopes/v1/x.json").unwrap();
+    whole.put(&outside, Bytes::from_static(b"{}")).await.unwrap().into_inner();
+    assert_eq!(inside.get(&outside).await.unwrap_err().class(), ErrorClass::Invalid);
+    let put = inside.put(&outside, Bytes::from_static(b"{}")).await;
+    assert_eq!(put.unwrap_err().class(), ErrorClass::Invalid);
+    assert_eq!(whole.get(&outside).await.unwrap(), &b"{}"[..]);
+}
+
+#[tokio::test]
+async fn a_body_larger_than_any_envelope_is_refused() {
+    let (_embedded, vault) = aws().await;
+    vault.put(&key("huge"), vec![b' '; 9 * 1024 * 1024].into()).await.unwrap().into_inner();
+    assert_eq!(vault.get(&key("huge")).await.unwrap_err().class(), ErrorClass::Invalid);
+}
