@@ -9,7 +9,7 @@ use crate::harness::{World, config};
 /// The one line that a failed command leaves on stderr, and its exit code.
 fn refusal(output: &Output) -> (String, Option<i32>) {
     let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
-    let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("error")).collect();
+    let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("redrive: ")).collect();
     assert_eq!(lines.len(), 1, "one line: {stderr}");
     (lines[0].to_owned(), output.status.code())
 }
@@ -80,7 +80,11 @@ fn answering(status: &'static str, body: &'static str) -> String {
             if stream.read(&mut request).is_ok() {
                 let length = body.len();
                 let head = "content-type: application/x-amz-json-1.0\r\nconnection: close";
-                write!(stream, "HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}").ok();
+                write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}"
+                )
+                .ok();
             }
         }
     });
@@ -90,9 +94,13 @@ fn answering(status: &'static str, body: &'static str) -> String {
 #[test]
 fn a_denied_table_is_named_with_exit_77() {
     let world = world();
-    let denied = answering("400 Bad Request", r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized"}"#);
+    let denied = answering(
+        "400 Bad Request",
+        r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized"}"#,
+    );
     for args in [["worker"], ["stats"]] {
-        let output = world.redrive(&args).env("AWS_ENDPOINT_URL_DYNAMODB", &denied).output().unwrap();
+        let output =
+            world.redrive(&args).env("AWS_ENDPOINT_URL_DYNAMODB", &denied).output().unwrap();
         let (line, code) = refusal(&output);
         assert_eq!(code, Some(77), "{line}");
         assert!(line.contains("hooks-ledger") && line.contains("AccessDenied"), "{line}");

@@ -108,7 +108,9 @@ fn control_characters_in_an_error_text_reach_the_evidence_and_not_the_terminal()
     assert_eq!(only(&records)["error_code"], "BAD_CODE_");
     let text = "a\u{0}b\u{1b}[31mred\nline";
     assert_eq!(envelope(&world, only(&records))["error_message"], text);
-    for args in [vec!["ls"], vec!["stats"], vec!["show", only(&records)["record_id"].as_str().unwrap()]] {
+    for args in
+        [vec!["ls"], vec!["stats"], vec!["show", only(&records)["record_id"].as_str().unwrap()]]
+    {
         let shown = world.succeed(&args);
         assert!(!shown.contains(&0x1b) && !shown.contains(&0), "{args:?}");
     }
@@ -128,7 +130,11 @@ fn a_handler_that_prints_ten_megabytes_is_heard() {
 #[test]
 fn a_handler_that_never_ends_is_stopped_and_its_message_parked() {
     let source = "visibility_timeout = \"5s\"";
-    let world = world("sleep 1000 & sleep 1000", source, "[retry]\nbase = \"1ms\"\ncap = \"1ms\"\n\n[limits]\nmax_attempts = 2\n");
+    let world = world(
+        "sleep 1000 & sleep 1000",
+        source,
+        "[retry]\nbase = \"1ms\"\ncap = \"1ms\"\n\n[limits]\nmax_attempts = 2\n",
+    );
     world.append_config("[handler]", "timeout = \"1s\"");
     world.send("x", HashMap::new());
     let records = work(&world);

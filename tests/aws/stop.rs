@@ -18,7 +18,10 @@ fn a_signal_lets_the_handler_finish_and_deletes_its_message() {
         assert_eq!(worker.wait().code(), Some(0), "{}", world.read("worker.log"));
         assert_eq!(world.read("notes"), "done\n");
         let stats = world.json(&["--json", "stats"]);
-        assert_eq!((&stats["source"]["visible"], &stats["source"]["in_flight"]), (&0.into(), &0.into()));
+        assert_eq!(
+            (&stats["source"]["visible"], &stats["source"]["in_flight"]),
+            (&0.into(), &0.into())
+        );
     }
 }
 

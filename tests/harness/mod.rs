@@ -174,8 +174,7 @@ impl World {
         body: &str,
         attributes: HashMap<String, aws_sdk_sqs::types::MessageAttributeValue>,
     ) {
-        let runtime =
-            tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let credentials =
                 aws_sdk_sqs::config::Credentials::new("test", "test", None, None, "test");
