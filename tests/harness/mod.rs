@@ -3,6 +3,7 @@
 //! Everything is asked of the binary itself or of AWS's own protocol; nothing looks inside. Waits are for
 //! a condition, with a bound that only tells a hang.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
@@ -165,6 +166,56 @@ impl World {
     /// The whole of a file in this world's folder; empty if there is none.
     pub(crate) fn read(&self, name: &str) -> String {
         std::fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Sends one message through AWS's own client.
+    pub(crate) fn send(
+        &self,
+        body: &str,
+        attributes: HashMap<String, aws_sdk_sqs::types::MessageAttributeValue>,
+    ) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let credentials =
+                aws_sdk_sqs::config::Credentials::new("test", "test", None, None, "test");
+            let config = aws_sdk_sqs::Config::builder()
+                .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+                .region(aws_sdk_sqs::config::Region::new("us-east-1"))
+                .endpoint_url(&self.endpoint)
+                .credentials_provider(credentials)
+                .build();
+            let client = aws_sdk_sqs::Client::from_conf(config);
+            let url = client.get_queue_url().queue_name("hooks").send().await.unwrap();
+            let url = url.queue_url().unwrap().to_owned();
+            let send = client.send_message().queue_url(url).message_body(body);
+            send.set_message_attributes(Some(attributes)).send().await.unwrap();
+        });
+    }
+
+    /// Adds a line to a section of the configuration.
+    pub(crate) fn append_config(&self, section: &str, line: &str) {
+        let text = self.read("redrive.toml");
+        assert!(text.contains(section));
+        let text = text.replacen(section, &format!("{section}\n{line}"), 1);
+        std::fs::write(self.path("redrive.toml"), text).unwrap();
+    }
+
+    /// Waits until a file is there.
+    pub(crate) fn wait_for_file(&self, name: &str) {
+        let started = Instant::now();
+        while !self.path(name).exists() {
+            assert!(started.elapsed() < HANG, "no {name}");
+            pause();
+        }
+    }
+
+    /// Waits until a log says something.
+    pub(crate) fn wait_for_log(&self, name: &str, what: &str) {
+        let started = Instant::now();
+        while !self.read(name).contains(what) {
+            assert!(started.elapsed() < HANG, "{name} says no {what}: {}", self.read(name));
+            pause();
+        }
     }
 
     /// Waits until the source has nothing visible, in flight or delayed.

@@ -1,0 +1,134 @@
+//! A wrong deployment: one line that names what is wrong and the next step, with its exit code.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
+use std::process::Output;
+
+use crate::harness::{World, config};
+
+/// The one line that a failed command leaves on stderr, and its exit code.
+fn refusal(output: &Output) -> (String, Option<i32>) {
+    let stderr = String::from_utf8_lossy(&output.stderr).into_owned();
+    let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("redrive: ")).collect();
+    assert_eq!(lines.len(), 1, "one line: {stderr}");
+    (lines[0].to_owned(), output.status.code())
+}
+
+fn world() -> World {
+    World::new(&config(&["sh", "-c", "exit 0"], "", ""))
+}
+
+#[test]
+fn a_wrong_queue_bucket_or_table_is_named_with_the_next_step() {
+    let world = world();
+    for (variable, name) in [
+        ("REDRIVE_SOURCE_QUEUE", "no-such-queue"),
+        ("REDRIVE_SOURCE_DLQ", "no-such-dlq"),
+        ("REDRIVE_VAULT_BUCKET", "no-such-bucket"),
+        ("REDRIVE_LEDGER_TABLE", "no-such-table"),
+    ] {
+        let output = world.redrive(&["worker"]).env(variable, name).output().unwrap();
+        let (line, code) = refusal(&output);
+        assert_eq!(code, Some(78), "{line}");
+        assert!(line.contains(name), "{line}");
+        assert!(line.contains("redrive setup"), "the next step: {line}");
+    }
+}
+
+#[test]
+fn a_handler_that_does_not_exist_is_refused_at_start() {
+    let world = World::new(&config(&["./no-such-handler"], "", ""));
+    let (line, code) = refusal(&world.run(&["worker"]));
+    assert_eq!(code, Some(78), "{line}");
+    assert!(line.contains("no-such-handler"), "{line}");
+}
+
+#[test]
+fn case_c9_an_own_limit_above_the_native_one_is_refused() {
+    let world = World::new(&config(&["sh", "-c", "exit 0"], "", "[limits]\nmax_attempts = 6\n"));
+    let (line, code) = refusal(&world.run(&["worker"]));
+    assert_eq!(code, Some(78), "{line}");
+    assert!(line.contains("maxReceiveCount") && line.contains('5'), "{line}");
+}
+
+#[test]
+fn another_identity_than_the_ledgers_is_refused_until_it_is_meant() {
+    let world = world();
+    let worker = world.worker();
+    world.wait_for_log("worker.log", "consuming");
+    assert_eq!(worker.stop().code(), Some(0));
+    let changed = |args: &[&str]| {
+        world.redrive(args).env("REDRIVE_IDENTITY_KEY", "message-id").output().unwrap()
+    };
+    let (line, code) = refusal(&changed(&["worker"]));
+    assert_eq!(code, Some(78), "{line}");
+    assert!(line.contains("--change-identity"), "{line}");
+    assert!(changed(&["setup", "--change-identity"]).status.success());
+    let (line, code) = refusal(&world.run(&["worker"]));
+    assert_eq!(code, Some(78), "now the old one is: {line}");
+}
+
+/// A service that answers every request with this status and JSON body, on a port of its own.
+fn answering(status: &'static str, body: &'static str) -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let endpoint = format!("http://{}", listener.local_addr().unwrap());
+    std::thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = [0; 65_536];
+            // What is asked does not matter, nor whether the answer is still wanted.
+            if stream.read(&mut request).is_ok() {
+                let length = body.len();
+                let head = "content-type: application/x-amz-json-1.0\r\nconnection: close";
+                write!(
+                    stream,
+                    "HTTP/1.1 {status}\r\n{head}\r\ncontent-length: {length}\r\n\r\n{body}"
+                )
+                .ok();
+            }
+        }
+    });
+    endpoint
+}
+
+#[test]
+fn a_denied_table_is_named_with_exit_77() {
+    let world = world();
+    let denied = answering(
+        "400 Bad Request",
+        r#"{"__type":"com.amazon.coral.service#AccessDeniedException","message":"not authorized"}"#,
+    );
+    for args in [["worker"], ["stats"]] {
+        let output =
+            world.redrive(&args).env("AWS_ENDPOINT_URL_DYNAMODB", &denied).output().unwrap();
+        let (line, code) = refusal(&output);
+        assert_eq!(code, Some(77), "{line}");
+        assert!(line.contains("hooks-ledger") && line.contains("AccessDenied"), "{line}");
+    }
+}
+
+#[test]
+fn an_endpoint_that_is_not_there_ends_with_exit_69() {
+    let world = world();
+    let output =
+        world.redrive(&["stats"]).env("AWS_ENDPOINT_URL", "http://127.0.0.1:1").output().unwrap();
+    let (line, code) = refusal(&output);
+    assert_eq!(code, Some(69), "{line}");
+}
+
+#[test]
+fn records_that_do_not_exist_and_wrong_words_have_their_own_codes() {
+    let world = world();
+    for (args, code) in [
+        (vec!["show", "no-such-record"], 66),
+        (vec!["payload", "no-such-record"], 66),
+        (vec!["show"], 64),
+        (vec!["no-such-command"], 64),
+        (vec!["ls", "--label", "novalue"], 64),
+        (vec!["--config", "no-such-file.toml", "stats"], 78),
+    ] {
+        let output = world.run(&args);
+        assert_eq!(output.status.code(), Some(code), "{args:?}");
+        assert!(!output.stderr.is_empty(), "{args:?}");
+    }
+}

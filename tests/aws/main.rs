@@ -1,0 +1,13 @@
+//! The built binary against the embedded AWS: hostile input, hostile handlers, wrong deployments.
+
+#![expect(clippy::unwrap_used, reason = "a test may panic")]
+#![expect(clippy::indexing_slicing, reason = "a test may panic")]
+#![expect(clippy::disallowed_methods, reason = "another process is waited for in real time")]
+
+#[path = "../harness/mod.rs"]
+#[expect(dead_code, reason = "each test binary uses its part of the harness")]
+mod harness;
+
+mod deployment;
+mod input;
+mod stop;
