@@ -1,7 +1,7 @@
 //! The clients of all services, from AWS's own variables and profile only.
 //!
 //! Every attempt and every operation has a time-out, so no call hangs for ever. A receive has its own,
-//! longer than its long poll ([`receive_timeouts`]). Stalled-stream protection is off for S3: it ends
+//! longer than its long poll (`receive_timeouts`). Stalled-stream protection is off for S3: it ends
 //! slow but live transfers, and the time-outs bound them anyway.
 //! Deliberately absent: regions, endpoints and keys of our own.
 
