@@ -20,6 +20,8 @@
 //! `local` serves `sim`'s queue engine, an S3 store and DynamoDB over HTTP.
 
 pub mod aws;
+pub mod cli;
+pub mod config;
 pub mod domain;
 pub mod handler;
 #[cfg(feature = "local")]
@@ -27,3 +29,5 @@ pub mod local;
 pub mod port;
 pub mod service;
 pub mod sim;
+pub mod system;
+pub mod telemetry;

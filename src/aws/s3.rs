@@ -26,7 +26,7 @@ use crate::domain::failure::ErrorClass;
 use crate::domain::id::EnvelopeKey;
 use crate::port::error::{PortError, Target};
 use crate::port::evidence::Stored;
-use crate::port::vault::Vault;
+use crate::port::vault::{LISTED, Vault};
 
 /// The largest envelope that is read, in bytes: an SQS body of 1 MiB, escaped, with long error texts.
 pub const MAX_ENVELOPE_BYTES: usize = 8 * 1024 * 1024;
@@ -104,6 +104,21 @@ impl AwsVault {
         }
     }
 
+    async fn list_first(&self, beginning: &str, most: usize) -> Result<Vec<String>, PortError> {
+        let call = Call::new(Target::S3, "ListObjectsV2", &self.place.bucket);
+        let answer = self
+            .client
+            .list_objects_v2()
+            .bucket(&self.place.bucket)
+            .prefix(beginning)
+            .max_keys(i32::try_from(most).unwrap_or(i32::MAX))
+            .set_expected_bucket_owner(self.place.expected_owner.clone())
+            .send()
+            .await
+            .map_err(|e| call.failed(&e))?;
+        Ok(answer.contents.unwrap_or_default().into_iter().filter_map(|o| o.key).collect())
+    }
+
     fn check_prefix(&self, call: Call<'_>, key: &EnvelopeKey) -> Result<(), PortError> {
         let prefix = &self.place.prefix;
         let below = key.as_str().strip_prefix(prefix.as_str());
@@ -163,16 +178,7 @@ impl Vault for AwsVault {
     }
 
     async fn check(&self, folder: &str) -> Result<(), PortError> {
-        self.client
-            .list_objects_v2()
-            .bucket(&self.place.bucket)
-            .prefix(folder)
-            .max_keys(1)
-            .set_expected_bucket_owner(self.place.expected_owner.clone())
-            .send()
-            .await
-            .map(|_| ())
-            .map_err(|e| Call::new(Target::S3, "ListObjectsV2", &self.place.bucket).failed(&e))
+        self.list_first(folder, 1).await.map(|_| ())
     }
 
     async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
@@ -181,6 +187,12 @@ impl Vault for AwsVault {
         // The SDK's time-outs end with the headers; the body has to come within the same bound.
         let whole = tokio::time::timeout(OPERATION_TIMEOUT, self.get_whole(key));
         whole.await.unwrap_or_else(|_| Err(call.unanswered("timeout")))
+    }
+
+    async fn list(&self, beginning: &str) -> Result<Vec<EnvelopeKey>, PortError> {
+        let keys = self.list_first(beginning, LISTED).await?;
+        // What has another form was put there by somebody else.
+        Ok(keys.into_iter().filter_map(|key| EnvelopeKey::new(key).ok()).collect())
     }
 }
 

@@ -35,10 +35,11 @@ impl Backoff {
         elapsed: Duration,
         rng: &mut impl Rng,
     ) -> Duration {
-        let most = Duration::from_secs(MAX_VISIBILITY_SECS).saturating_sub(elapsed);
+        // In whole seconds, SQS's unit: rounding up must not pass the limit.
+        let most = Duration::from_secs(MAX_VISIBILITY_SECS).saturating_sub(elapsed).as_secs();
         let delay =
             retry_after.unwrap_or_else(|| self.ceiling(attempt).mul_f64(rng.random::<f64>()));
-        delay.min(most)
+        delay.min(Duration::from_secs(most))
     }
 }
 

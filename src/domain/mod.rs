@@ -23,6 +23,7 @@ pub mod identity;
 pub mod lease;
 pub mod message;
 pub mod record;
+pub mod selection;
 pub mod selector;
 pub mod time;
 pub mod token;

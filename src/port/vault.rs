@@ -7,6 +7,9 @@ use super::error::PortError;
 use super::evidence::Stored;
 use crate::domain::id::EnvelopeKey;
 
+/// The most keys that one listing gives.
+pub const LISTED: usize = 1_000;
+
 /// The vault.
 #[async_trait]
 pub trait Vault: Send + Sync + std::fmt::Debug {
@@ -28,4 +31,10 @@ pub trait Vault: Send + Sync + std::fmt::Debug {
     /// # Errors
     /// The call failed; class `NotFound` if there is no such object.
     async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError>;
+
+    /// The keys that begin with a text, in key order: at most [`LISTED`].
+    ///
+    /// # Errors
+    /// The call failed.
+    async fn list(&self, beginning: &str) -> Result<Vec<EnvelopeKey>, PortError>;
 }

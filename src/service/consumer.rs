@@ -204,7 +204,6 @@ pub async fn run(ctx: Context, mut stages: watch::Receiver<Stage>, rng: StdRng) 
         }
     }
     hands.close(deleter).await;
-    tracing::info!(?ending, "drained");
     ending
 }
 

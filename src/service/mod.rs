@@ -4,9 +4,11 @@
 //! ([`deleter`]). Nothing here knows AWS; nothing here decides what the domain can.
 
 pub mod consumer;
+pub mod query;
 pub mod settings;
 pub mod shutdown;
 pub mod start;
+pub mod stats;
 
 mod claim;
 mod commit;

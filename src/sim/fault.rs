@@ -247,6 +247,10 @@ impl Vault for FaultVault {
     async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
         self.faults.around(Target::S3, "vault.get", "", self.inner.get(key)).await
     }
+
+    async fn list(&self, beginning: &str) -> Result<Vec<EnvelopeKey>, PortError> {
+        self.faults.around(Target::S3, "vault.list", "", self.inner.list(beginning)).await
+    }
 }
 
 #[async_trait]

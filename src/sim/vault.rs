@@ -11,7 +11,7 @@ use crate::domain::failure::ErrorClass;
 use crate::domain::id::EnvelopeKey;
 use crate::port::error::{PortError, Target};
 use crate::port::evidence::Stored;
-use crate::port::vault::Vault;
+use crate::port::vault::{LISTED, Vault};
 
 /// A vault in memory.
 #[derive(Debug, Default)]
@@ -56,5 +56,11 @@ impl Vault for SimVault {
             PortError::new(class, Target::S3, "GetObject", key.as_str(), "NoSuchKey")
         };
         self.lock().get(key).cloned().ok_or_else(missing)
+    }
+
+    async fn list(&self, beginning: &str) -> Result<Vec<EnvelopeKey>, PortError> {
+        let objects = self.lock();
+        let keys = objects.keys().filter(|key| key.as_str().starts_with(beginning));
+        Ok(keys.take(LISTED).cloned().collect())
     }
 }

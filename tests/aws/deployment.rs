@@ -4,7 +4,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::process::Output;
 
-use crate::harness::{World, config};
+use crate::harness::{World, config, output};
 
 /// The one line that a failed command leaves on stderr, and its exit code.
 fn refusal(output: &Output) -> (String, Option<i32>) {
@@ -12,6 +12,13 @@ fn refusal(output: &Output) -> (String, Option<i32>) {
     let lines: Vec<&str> = stderr.lines().filter(|line| line.starts_with("redrive: ")).collect();
     assert_eq!(lines.len(), 1, "one line: {stderr}");
     (lines[0].to_owned(), output.status.code())
+}
+
+/// Runs `redrive` with one variable more.
+fn with(world: &World, args: &[&str], name: &str, value: &str) -> Output {
+    let mut command = world.redrive(args);
+    command.env(name, value);
+    output(command)
 }
 
 fn world() -> World {
@@ -27,8 +34,7 @@ fn a_wrong_queue_bucket_or_table_is_named_with_the_next_step() {
         ("REDRIVE_VAULT_BUCKET", "no-such-bucket"),
         ("REDRIVE_LEDGER_TABLE", "no-such-table"),
     ] {
-        let output = world.redrive(&["worker"]).env(variable, name).output().unwrap();
-        let (line, code) = refusal(&output);
+        let (line, code) = refusal(&with(&world, &["worker"], variable, name));
         assert_eq!(code, Some(78), "{line}");
         assert!(line.contains(name), "{line}");
         assert!(line.contains("redrive setup"), "the next step: {line}");
@@ -45,8 +51,9 @@ fn a_handler_that_does_not_exist_is_refused_at_start() {
 
 #[test]
 fn case_c9_an_own_limit_above_the_native_one_is_refused() {
-    let world = World::new(&config(&["sh", "-c", "exit 0"], "", "[limits]\nmax_attempts = 6\n"));
-    let (line, code) = refusal(&world.run(&["worker"]));
+    let world = world();
+    let output = with(&world, &["worker"], "REDRIVE_LIMITS_MAX_ATTEMPTS", "6");
+    let (line, code) = refusal(&output);
     assert_eq!(code, Some(78), "{line}");
     assert!(line.contains("maxReceiveCount") && line.contains('5'), "{line}");
 }
@@ -55,11 +62,9 @@ fn case_c9_an_own_limit_above_the_native_one_is_refused() {
 fn another_identity_than_the_ledgers_is_refused_until_it_is_meant() {
     let world = world();
     let worker = world.worker();
-    world.wait_for_log("worker.log", "consuming");
+    world.wait_for_log("worker.log", "worker started");
     assert_eq!(worker.stop().code(), Some(0));
-    let changed = |args: &[&str]| {
-        world.redrive(args).env("REDRIVE_IDENTITY_KEY", "message-id").output().unwrap()
-    };
+    let changed = |args: &[&str]| with(&world, args, "REDRIVE_IDENTITY_KEY", "message-id");
     let (line, code) = refusal(&changed(&["worker"]));
     assert_eq!(code, Some(78), "{line}");
     assert!(line.contains("--change-identity"), "{line}");
@@ -110,8 +115,7 @@ fn a_denied_table_is_named_with_exit_77() {
 #[test]
 fn an_endpoint_that_is_not_there_ends_with_exit_69() {
     let world = world();
-    let output =
-        world.redrive(&["stats"]).env("AWS_ENDPOINT_URL", "http://127.0.0.1:1").output().unwrap();
+    let output = with(&world, &["stats"], "AWS_ENDPOINT_URL", "http://127.0.0.1:1");
     let (line, code) = refusal(&output);
     assert_eq!(code, Some(69), "{line}");
 }

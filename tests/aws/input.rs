@@ -146,7 +146,8 @@ fn a_handler_that_never_ends_is_stopped_and_its_message_parked() {
 #[test]
 fn case_k8_payloads_and_credentials_do_not_reach_the_log() {
     let script = r#"printf '{"error_code":"E","message":"card 4111111111111111"}'; exit 65"#;
-    let world = world(script, "", "[vault]\nerror_text = \"vault\"\n");
+    let world = world(script, "", "");
+    world.append_config("[vault]", "error_text = \"vault\"");
     world.send(r#"{"card":"4111111111111111","token":"SECRET-XYZ"}"#, HashMap::new());
     let records = work(&world);
     let log = world.read("worker.log");

@@ -159,7 +159,7 @@ fn real_webhooks_end_as_280_commits_and_49_records() {
 
 #[test]
 fn real_webhooks_survive_ten_kills() {
-    let seed: u64 = rand::random();
+    let seed = redrive::system::seed().unwrap();
     eprintln!("seed {seed}");
     let mut rng = StdRng::seed_from_u64(seed);
     let world = world("visibility_timeout = \"3s\"", "[limits]\ncrash_limit = 20\n");

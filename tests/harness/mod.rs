@@ -5,7 +5,7 @@
 
 use std::collections::HashMap;
 use std::fmt::Write as _;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::time::{Duration, Instant};
@@ -123,7 +123,7 @@ impl World {
 
     /// Runs `redrive`.
     pub(crate) fn run(&self, args: &[&str]) -> Output {
-        self.redrive(args).output().unwrap()
+        output(self.redrive(args))
     }
 
     /// Runs `redrive`, which must succeed, and reads its JSON.
@@ -239,6 +239,21 @@ impl World {
             pause();
         }
     }
+}
+
+/// Runs a command to its end, which must come.
+pub(crate) fn output(mut command: Command) -> Output {
+    let files = [tempfile::tempfile().unwrap(), tempfile::tempfile().unwrap()];
+    let [stdout, stderr] = &files;
+    command.stdout(stdout.try_clone().unwrap()).stderr(stderr.try_clone().unwrap());
+    let status = Process(command.spawn().unwrap()).wait();
+    let [stdout, stderr] = files.map(|mut file| {
+        let mut bytes = Vec::new();
+        file.rewind().unwrap();
+        file.read_to_end(&mut bytes).unwrap();
+        bytes
+    });
+    Output { status, stdout, stderr }
 }
 
 /// Takes away what this machine's environment would add.

@@ -1,0 +1,65 @@
+//! The command line's grammar. Every help has an example.
+
+use std::path::PathBuf;
+
+use clap::{Parser, Subcommand};
+
+use super::cmd;
+
+/// SQS-native dead-letter worker and redriver.
+#[derive(Debug, Parser)]
+#[command(
+    name = "redrive",
+    version,
+    max_term_width = 100,
+    disable_help_subcommand = true,
+    after_help = "Example:\n  redrive init && redrive local\n\n\
+        Exit codes: 0 ok; 1 partial or failed check; 2 threshold exceeded; 64 usage; 66 id not found;\n\
+        69 endpoint unreachable; 75 try again; 77 no permission; 78 configuration; 130 Ctrl-C"
+)]
+pub struct Args {
+    /// The configuration file; redrive.toml if it is there.
+    #[arg(long, global = true, value_name = "FILE")]
+    pub config: Option<PathBuf>,
+    /// Print JSON rather than text.
+    #[arg(long, global = true)]
+    pub json: bool,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The commands.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Serve an AWS in memory on this machine: SQS, S3 and DynamoDB, with the configured names.
+    #[cfg(feature = "local")]
+    #[command(after_help = "Example:\n  redrive local --port 4566\n  \
+        AWS_ENDPOINT_URL=http://127.0.0.1:4566 aws sqs list-queues")]
+    Local(cmd::local::Local),
+    /// Write a commented configuration file.
+    #[command(after_help = "Example:\n  redrive init\n  redrive --config orders.toml init")]
+    Init(cmd::init::Init),
+    /// Create queues, bucket and table, or check that they are there (for local use and tests).
+    #[command(after_help = "Example:\n  redrive setup\n  redrive setup --change-identity")]
+    Setup(cmd::setup::Setup),
+    /// Handle the source's messages until SIGTERM or Ctrl-C; park what cannot succeed.
+    #[command(after_help = "Example:\n  redrive worker\n  \
+        REDRIVE_SOURCE_QUEUE=orders redrive --config base.toml worker")]
+    Worker(cmd::worker::Worker),
+    /// Count what is parked, by state, error code and label.
+    #[command(after_help = "Example:\n  redrive stats\n  redrive --json stats | jq .by_code")]
+    Stats(cmd::stats::Stats),
+    /// List records, oldest parking first.
+    #[command(after_help = "Example:\n  redrive ls --code ISRC_MALFORMED --since 2h\n  \
+        redrive --json ls --state any --label territory_code=DE | jq .record_id")]
+    Ls(cmd::ls::Ls),
+    /// Show one record with its envelope.
+    #[command(
+        after_help = "Example:\n  redrive show 5f1c2a\n  redrive --json show 5f1c2a | jq .envelope"
+    )]
+    Show(cmd::show::Show),
+    /// Print a record's payload, byte for byte.
+    #[command(after_help = "Example:\n  redrive payload 5f1c2a > body.json")]
+    Payload(cmd::payload::Payload),
+}

@@ -1,0 +1,55 @@
+//! The commands, one file each.
+
+pub(super) mod init;
+#[cfg(feature = "local")]
+pub(super) mod local;
+pub(super) mod ls;
+pub(super) mod payload;
+pub(super) mod record;
+pub(super) mod setup;
+pub(super) mod show;
+pub(super) mod stats;
+pub(super) mod worker;
+
+use std::path::Path;
+
+use super::args::{Args, Command};
+use super::exit::{CliError, Exit};
+use super::world::World;
+
+/// Runs a command.
+pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
+    let (file, json) = (args.config.as_deref(), args.json);
+    match args.command {
+        #[cfg(feature = "local")]
+        Command::Local(command) => command.run(file).await,
+        Command::Init(command) => command.run(file),
+        Command::Setup(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Worker(command) => command.run(&World::connect(file).await?).await,
+        Command::Stats(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Ls(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Show(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Payload(command) => {
+            unless_interrupted(file, async |world| command.run(world).await).await
+        }
+    }
+}
+
+/// Runs a command that only reads. Ctrl-C gives it up.
+async fn unless_interrupted(
+    file: Option<&Path>,
+    command: impl AsyncFnOnce(&World) -> Result<Exit, CliError>,
+) -> Result<Exit, CliError> {
+    let connected = async { command(&World::connect(file).await?).await };
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
+        ended = connected => ended,
+    }
+}

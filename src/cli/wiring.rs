@@ -1,0 +1,87 @@
+//! From the configuration to what the worker's service takes.
+//!
+//! What is configured and not built yet is refused rather than passed over.
+
+use std::sync::Arc;
+
+use super::exit::CliError;
+use crate::config::{Config, ErrorText, ExecMode, HandlerKind, PayloadFrom};
+use crate::domain::backoff::Backoff;
+use crate::handler::exec::ExecHandler;
+use crate::port::handler::Handler;
+use crate::service::settings::{self, Settings};
+
+/// The configured handler.
+pub(super) fn handler(config: &Config) -> Result<Arc<dyn Handler>, CliError> {
+    let Some(handler) = &config.handler else {
+        return Err(CliError::Misfit(
+            "no handler: set kind and command in [handler] of redrive.toml".to_owned(),
+        ));
+    };
+    match &handler.kind {
+        HandlerKind::Exec { command, mode: ExecMode::Once, permanent_exit_codes } => {
+            Ok(Arc::new(ExecHandler::new(command.clone(), permanent_exit_codes.clone())))
+        }
+        HandlerKind::Exec { mode: ExecMode::Stream, .. } => {
+            Err(not_built("handler.mode = \"stream\""))
+        }
+        HandlerKind::Http { .. } => Err(not_built("handler.kind = \"http\"")),
+        HandlerKind::Lambda { .. } => Err(not_built("handler.kind = \"lambda\"")),
+    }
+}
+
+/// The settings of a worker.
+pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
+    refuse_what_is_not_built(config)?;
+    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
+    let Some(handler) = &config.handler else {
+        return Err(CliError::Misfit("no handler: set [handler] in redrive.toml".to_owned()));
+    };
+    let schema = config.schema.version.clone().filter(|_| !config.schema.supported.is_empty());
+    Ok(Settings {
+        wait: config.source.wait,
+        visibility: config.source.visibility_timeout,
+        concurrency: config.source.concurrency,
+        handler_timeout: handler.timeout,
+        max_attempts: config.limits.max_attempts,
+        crash_limit: config.limits.crash_limit,
+        confidence_floor: config.limits.confidence_floor,
+        grace: config.limits.grace,
+        retry: Backoff { base: config.retry.base, cap: config.retry.cap },
+        strategy: config.identity.key.clone(),
+        repeat_window: config.identity.repeat_window,
+        remember: config.identity.remember,
+        labels: config.labels.clone().into_iter().collect(),
+        schema: schema.map(|version| settings::Schema {
+            version,
+            supported: config.schema.supported.clone(),
+        }),
+        prefix: config.vault.prefix.as_str().to_owned(),
+        error_text: match config.vault.error_text {
+            ErrorText::Ledger => settings::ErrorText::Ledger,
+            ErrorText::Vault => settings::ErrorText::Vault,
+        },
+        owner: format!("{host}-{}", std::process::id()),
+        host,
+    })
+}
+
+fn refuse_what_is_not_built(config: &Config) -> Result<(), CliError> {
+    let asked = [
+        (config.source.queue.name().is_fifo(), "a FIFO source"),
+        (config.payload.from == PayloadFrom::S3Event, "payload.from = \"s3-event\""),
+        (!config.classify.is_empty(), "[[classify]]"),
+        (config.ledger.batch, "ledger.batch"),
+        (config.redriver.enabled, "redriver.enabled"),
+        (config.alerts.sns_topic_arn.is_some(), "alerts.sns_topic_arn"),
+        (config.telemetry.listen.is_some(), "telemetry.listen"),
+    ];
+    match asked.into_iter().find(|(is_asked, _)| *is_asked) {
+        Some((_, what)) => Err(not_built(what)),
+        None => Ok(()),
+    }
+}
+
+fn not_built(what: &str) -> CliError {
+    CliError::Misfit(format!("{what} is not in this version yet: take it out of the configuration"))
+}

@@ -1,0 +1,3 @@
+//! What the process says of itself.
+
+pub mod logs;
