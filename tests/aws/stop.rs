@@ -10,7 +10,7 @@ use crate::harness::{World, config};
 fn a_signal_lets_the_handler_finish_and_deletes_its_message() {
     for signal in [Signal::TERM, Signal::INT] {
         let script = "touch started; read line; sleep 1; echo done >>notes";
-        let world = World::new(&config(&["sh", "-c", script], "wait = \"1s\"", ""));
+        let world = World::new(&config(&["sh", "-c", script], "", ""));
         world.send("line", HashMap::new());
         let mut worker = world.worker();
         world.wait_for_file("started");
@@ -29,7 +29,7 @@ fn a_signal_lets_the_handler_finish_and_deletes_its_message() {
 fn when_the_grace_runs_out_the_message_is_released_with_exit_75() {
     let script = "touch started; sleep 1000";
     let extra = "[limits]\ngrace = \"1s\"\n";
-    let world = World::new(&config(&["sh", "-c", script], "wait = \"1s\"", extra));
+    let world = World::new(&config(&["sh", "-c", script], "", extra));
     world.send("line", HashMap::new());
     let worker = world.worker();
     world.wait_for_file("started");

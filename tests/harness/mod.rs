@@ -276,7 +276,8 @@ pub(crate) fn pause() {
 pub(crate) fn config(handler: &[&str], source: &str, extra: &str) -> String {
     let mut text = String::new();
     let command = serde_json::to_string(handler).unwrap();
-    writeln!(text, "[source]\nqueue = \"hooks\"\ndlq = \"hooks-dlq\"\n{source}\n").unwrap();
+    writeln!(text, "[source]\nqueue = \"hooks\"\ndlq = \"hooks-dlq\"\nwait = \"1s\"\n{source}\n")
+        .unwrap();
     writeln!(text, "[vault]\nbucket = \"hooks-vault\"\n").unwrap();
     writeln!(text, "[ledger]\ntable = \"hooks-ledger\"\n").unwrap();
     writeln!(text, "[handler]\nkind = \"exec\"\ncommand = {command}\n").unwrap();
