@@ -22,6 +22,8 @@ pub mod id;
 pub mod identity;
 pub mod lease;
 pub mod message;
+pub mod pacer;
+pub mod ramp;
 pub mod record;
 pub mod selector;
 pub mod time;
