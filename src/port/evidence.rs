@@ -8,6 +8,8 @@ use crate::domain::entry::Entry;
 use crate::domain::id::{MessageId, ReceiptHandle, RecordId};
 use crate::domain::message::Received;
 use crate::domain::record::{Record, State};
+use crate::domain::sweep::{TokenVerdict, decide_token};
+use crate::domain::token::Token;
 
 /// A value that an adapter saw durably stored, or read back from the store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -59,6 +61,12 @@ impl Deletable {
     pub fn superseded(received: &Received, record: &Stored<Record>, n: u32) -> Option<Self> {
         let moved = record.get().state != State::Quarantined || record.get().redrive_count > n;
         moved.then(|| Self::of(received))
+    }
+
+    /// A token in the DLQ that no longer counts, as its record says.
+    pub fn outdated(received: &Received, token: &Token, record: &Stored<Record>) -> Option<Self> {
+        let verdict = decide_token(&token.park, Some(record.get()));
+        (verdict == TokenVerdict::Delete).then(|| Self::of(received))
     }
 
     fn of(received: &Received) -> Self {

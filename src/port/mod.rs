@@ -10,4 +10,5 @@ pub mod handler;
 pub mod index;
 pub mod ledger;
 pub mod queue;
+pub mod runs;
 pub mod vault;

@@ -1,0 +1,387 @@
+//! A redrive run: its item in the ledger, and what became of each of its records.
+//!
+//! [`Run::apply`] is the table of states and events. What became of a record is read from the record
+//! itself ([`standing`]) and never counted elsewhere; the counters of the item are what the last tick read.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::failure::ErrorCode;
+use super::id::{QueueName, RecordId, RunId, Sha256Hex};
+use super::ramp::{RampPolicy, Trip};
+use super::record::{self, Record};
+use super::time::Wall;
+
+/// The state of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum State {
+    /// It sends, or waits for outcomes.
+    Running,
+    /// It may go on.
+    Paused,
+    /// Every record of its plan has its outcome.
+    Completed,
+    /// It stopped by itself.
+    Tripped,
+    /// An operator ended it.
+    Aborted,
+}
+
+/// How a run counts its records. `planned` is the sum of all but `sent` and `duplicates`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct Counts {
+    /// Records of the plan.
+    pub planned: u64,
+    /// Not touched by this run.
+    pub not_sent: u64,
+    /// Records of this run with an accepted send.
+    pub sent: u64,
+    /// Sent, and no outcome yet.
+    pub in_doubt: u64,
+    /// Their work is done; duplicates included.
+    pub resolved: u64,
+    /// Their work was done already.
+    pub duplicates: u64,
+    /// Parked again.
+    pub failed_again: u64,
+    /// At their cap, or given up by an operator.
+    pub discarded: u64,
+    /// Taken by another run.
+    pub skipped: u64,
+    /// Could not be sent.
+    pub errored: u64,
+}
+
+/// The lease of the executor.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ExecutorLease {
+    /// Who executes.
+    pub owner: String,
+    /// Until when, unless extended.
+    pub until: Wall,
+}
+
+/// What an operator asks of the executor.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Desired {
+    /// Send nothing more for now.
+    Pause,
+    /// End it.
+    Abort,
+}
+
+/// The run's item.
+#[derive(Debug, Clone, PartialEq)]
+pub struct Run {
+    /// Its id, a uuid v7.
+    pub id: RunId,
+    /// The source.
+    pub queue: QueueName,
+    /// The plan's hash.
+    pub plan_hash: Sha256Hex,
+    /// Why it was started.
+    pub note: Option<String>,
+    /// Who started it.
+    pub operator: String,
+    /// Its state.
+    pub state: State,
+    /// Why it tripped, if it did.
+    pub tripped: Option<Trip>,
+    /// The bounds it was started with.
+    pub policy: RampPolicy,
+    /// The cap on redrives it was started with.
+    pub max_redrives: u32,
+    /// The rate of the last tick.
+    pub rate: f64,
+    /// The window of the last tick.
+    pub window: u32,
+    /// How far in the plan the last batch reaches.
+    pub place: u64,
+    /// The batch in hand: taken, and not all confirmed.
+    pub batch: Vec<RecordId>,
+    /// How many outcome objects are written.
+    pub outcome_objects: u32,
+    /// The counters of the last tick.
+    pub counts: Counts,
+    /// Who executes it; none while nobody does.
+    pub lease: Option<ExecutorLease>,
+    /// Raised by each executor: an older one's writes are refused.
+    pub fence: u64,
+    /// What an operator asks of the executor.
+    pub desired: Option<Desired>,
+    /// Raised by each write: what every conditional write compares.
+    pub rev: u64,
+    /// When it was started.
+    pub started_at: Wall,
+    /// When it was completed or aborted.
+    pub ended_at: Option<Wall>,
+}
+
+/// What happens to a run.
+#[derive(Debug, Clone, PartialEq)]
+pub enum Event {
+    /// An executor takes it over, or resumes it.
+    Claim {
+        /// Who.
+        owner: String,
+        /// For how long.
+        lease: Duration,
+    },
+    /// The executor goes on: its lease is extended.
+    Extend {
+        /// For how long.
+        lease: Duration,
+    },
+    /// The executor stops for now and gives its lease back.
+    Pause,
+    /// Too much failed, or nothing came back.
+    Trip(Trip),
+    /// Every record has its outcome.
+    Complete,
+}
+
+/// The kind of an [`Event`], for the table.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum EventKind {
+    /// [`Event::Claim`]
+    Claim,
+    /// [`Event::Extend`]
+    Extend,
+    /// [`Event::Pause`]
+    Pause,
+    /// [`Event::Trip`]
+    Trip,
+    /// [`Event::Complete`]
+    Complete,
+}
+
+/// Why an event changes nothing.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum RunError {
+    /// Another executor has it.
+    #[error("{owner} executes it until {}", until.to_rfc3339())]
+    Held {
+        /// Who.
+        owner: String,
+        /// Until when.
+        until: Wall,
+    },
+    /// The table lists no such event in this state.
+    #[error("a run that is {state:?} has no {event:?}")]
+    Illegal {
+        /// The state.
+        state: State,
+        /// The event.
+        event: EventKind,
+    },
+}
+
+impl State {
+    /// All states.
+    pub const ALL: [Self; 5] =
+        [Self::Running, Self::Paused, Self::Completed, Self::Tripped, Self::Aborted];
+
+    /// Its name in every stored format.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Running => "running",
+            Self::Paused => "paused",
+            Self::Completed => "completed",
+            Self::Tripped => "tripped",
+            Self::Aborted => "aborted",
+        }
+    }
+
+    /// The state with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|state| state.name() == name)
+    }
+
+    /// Whether the run still holds the lock of its source.
+    #[must_use]
+    pub const fn is_open(self) -> bool {
+        match self {
+            Self::Running | Self::Paused | Self::Tripped => true,
+            Self::Completed | Self::Aborted => false,
+        }
+    }
+}
+
+impl Event {
+    /// The event's kind.
+    #[must_use]
+    pub const fn kind(&self) -> EventKind {
+        match self {
+            Self::Claim { .. } => EventKind::Claim,
+            Self::Extend { .. } => EventKind::Extend,
+            Self::Pause => EventKind::Pause,
+            Self::Trip(_) => EventKind::Trip,
+            Self::Complete => EventKind::Complete,
+        }
+    }
+}
+
+impl Run {
+    /// Whether an executor holds it at `now`.
+    #[must_use]
+    pub fn held_by(&self, now: Wall) -> Option<&ExecutorLease> {
+        self.lease.as_ref().filter(|lease| now < lease.until)
+    }
+
+    /// What an event makes of it.
+    ///
+    /// # Errors
+    /// Nothing may be written: see [`RunError`].
+    pub fn apply(&self, event: &Event, now: Wall) -> Result<Self, RunError> {
+        let illegal = || RunError::Illegal { state: self.state, event: event.kind() };
+        let mut next = self.clone();
+        next.rev = self.rev.saturating_add(1);
+        match (self.state, event) {
+            (State::Running | State::Paused | State::Tripped, Event::Claim { owner, lease }) => {
+                if let Some(held) = self.held_by(now).filter(|held| held.owner != *owner) {
+                    let (owner, until) = (held.owner.clone(), held.until);
+                    return Err(RunError::Held { owner, until });
+                }
+                next.state = State::Running;
+                next.tripped = None;
+                next.fence = self.fence.saturating_add(1);
+                next.lease = Some(ExecutorLease { owner: owner.clone(), until: now.plus(*lease) });
+            }
+            (State::Running, Event::Extend { lease }) => {
+                let held = next.lease.as_mut().ok_or_else(illegal)?;
+                held.until = now.plus(*lease);
+            }
+            (State::Running, Event::Pause) => {
+                next.state = State::Paused;
+                next.lease = None;
+            }
+            (State::Running, Event::Trip(why)) => {
+                next.state = State::Tripped;
+                next.tripped = Some(*why);
+                next.lease = None;
+            }
+            (State::Running, Event::Complete) => {
+                next.state = State::Completed;
+                next.lease = None;
+                next.ended_at = Some(now);
+            }
+            (State::Completed | State::Aborted, Event::Claim { .. })
+            | (
+                State::Paused | State::Completed | State::Tripped | State::Aborted,
+                Event::Extend { .. } | Event::Pause | Event::Trip(_) | Event::Complete,
+            ) => return Err(illegal()),
+        }
+        Ok(next)
+    }
+}
+
+/// What became of a record in a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Standing {
+    /// Not touched by this run.
+    NotSent,
+    /// Sent, or about to be, and no outcome yet.
+    InDoubt,
+    /// Its work is done.
+    Resolved,
+    /// Its work was done already.
+    Duplicate,
+    /// Parked again.
+    FailedAgain,
+    /// Given up.
+    Discarded,
+    /// Taken by another run.
+    Skipped,
+    /// Could not be sent.
+    Errored,
+}
+
+impl Standing {
+    /// Whether it is an outcome, which never changes.
+    #[must_use]
+    pub const fn is_outcome(self) -> bool {
+        match self {
+            Self::NotSent | Self::InDoubt => false,
+            Self::Resolved
+            | Self::Duplicate
+            | Self::FailedAgain
+            | Self::Discarded
+            | Self::Skipped
+            | Self::Errored => true,
+        }
+    }
+}
+
+/// Reads what became of a record in `run`. An absent record has expired, and only resolved ones do.
+#[must_use]
+pub fn standing(record: Option<&Record>, run: &RunId) -> Standing {
+    let Some(record) = record else { return Standing::Resolved };
+    let ours = record.run_id.as_ref() == Some(run);
+    match record.state {
+        record::State::Resolved if record.duplicate_of.is_some() => Standing::Duplicate,
+        record::State::Resolved => Standing::Resolved,
+        record::State::Discarded => Standing::Discarded,
+        record::State::Redriving | record::State::Redriven if ours => Standing::InDoubt,
+        record::State::Redriving | record::State::Redriven => Standing::Skipped,
+        record::State::Quarantined if ours && record.blocked.is_some() => Standing::Errored,
+        record::State::Quarantined if ours => Standing::FailedAgain,
+        record::State::Quarantined => Standing::NotSent,
+    }
+}
+
+/// Adds up standings, one record each; `was_sent` says which had an accepted send.
+#[must_use]
+pub fn count<'a>(
+    standings: impl IntoIterator<Item = (&'a ErrorCode, Standing, bool)>,
+) -> (Counts, BTreeMap<ErrorCode, Counts>) {
+    let mut all = Counts::default();
+    let mut by_code: BTreeMap<ErrorCode, Counts> = BTreeMap::new();
+    for (code, standing, was_sent) in standings {
+        all.add(standing, was_sent);
+        by_code.entry(code.clone()).or_default().add(standing, was_sent);
+    }
+    (all, by_code)
+}
+
+impl Counts {
+    fn add(&mut self, standing: Standing, was_sent: bool) {
+        self.planned = self.planned.saturating_add(1);
+        self.sent = self.sent.saturating_add(u64::from(was_sent));
+        let counter = match standing {
+            Standing::NotSent => &mut self.not_sent,
+            Standing::InDoubt => &mut self.in_doubt,
+            Standing::Resolved => &mut self.resolved,
+            Standing::Duplicate => {
+                self.duplicates = self.duplicates.saturating_add(1);
+                &mut self.resolved
+            }
+            Standing::FailedAgain => &mut self.failed_again,
+            Standing::Discarded => &mut self.discarded,
+            Standing::Skipped => &mut self.skipped,
+            Standing::Errored => &mut self.errored,
+        };
+        *counter = counter.saturating_add(1);
+    }
+
+    /// Whether the counters add up.
+    #[must_use]
+    pub fn is_balanced(&self) -> bool {
+        let parts = [
+            self.not_sent,
+            self.in_doubt,
+            self.resolved,
+            self.failed_again,
+            self.discarded,
+            self.skipped,
+            self.errored,
+        ];
+        parts.iter().fold(0_u64, |sum, part| sum.saturating_add(*part)) == self.planned
+    }
+}
