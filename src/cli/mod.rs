@@ -1,7 +1,7 @@
 //! The command line: reads the arguments, wires configuration and adapters together, prints results.
 //!
 //! stdout is the result, a table or JSON; stderr is log and progress. Every error is one line that names
-//! the thing and the next step, and decides the exit code ([`exit`]).
+//! the thing and the next step, and decides the exit code ([`Exit`]).
 
 mod args;
 mod cmd;

@@ -6,7 +6,7 @@ use super::duration::{hours, secs};
 use super::error::ConfigError;
 use super::section::Section;
 
-/// The `maxReceiveCount` of a source that `setup` creates, unless `max_attempts` is given.
+/// The `maxReceiveCount` of a source that `setup` creates.
 pub const NEW_MAX_RECEIVE_COUNT: u32 = 5;
 
 /// Bounds on attempts, redrives and stopping.

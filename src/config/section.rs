@@ -158,16 +158,23 @@ impl Section<'_> {
         Ok(self.optional(key)?.unwrap_or(default))
     }
 
-    /// A key that must be given.
+    /// A key that must be given. One that is nearly there is a typing mistake.
     pub(super) fn required<T: Setting>(&mut self, key: &'static str) -> Result<T, ConfigError> {
-        self.optional(key)?.ok_or_else(|| {
-            let variable = format!("REDRIVE_{}_{key}", self.name).to_ascii_uppercase();
-            let problem = format!(
-                "required: set {key} in [{}] of redrive.toml, or {variable}; `redrive init` writes a file",
-                self.name
-            );
-            ConfigError::of_key(&self.path(key), problem)
-        })
+        if let Some(value) = self.optional(key)? {
+            return Ok(value);
+        }
+        let there: Vec<&str> =
+            self.table().into_iter().flat_map(Table::keys).map(String::as_str).collect();
+        if let Some(near) = nearest(key, &there) {
+            let origin = self.given.file_origin();
+            return Err(unknown(origin, self.path(near), "key", near, &[key]));
+        }
+        let variable = format!("REDRIVE_{}_{key}", self.name).to_ascii_uppercase();
+        let problem = format!(
+            "required: set {key} in [{}] of redrive.toml, or {variable}; `redrive init` writes a file",
+            self.name
+        );
+        Err(ConfigError::of_key(&self.path(key), problem))
     }
 
     /// A key whose empty text means that it is not given.

@@ -161,3 +161,138 @@ pub async fn find(ledger: &dyn Ledger, text: &str, now: Wall) -> Result<Found, P
         Err(several) => Ok(Found::Several(several)),
     }
 }
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::domain::failure::{Disposition, Reason};
+    use crate::domain::id::{EnvelopeKey, ParkToken, Sha256Hex};
+    use crate::domain::record::Parking;
+    use crate::port::index::{PAGE_RECORDS, sort_key};
+    use crate::port::ledger::{Expect, RecordWrite, write_record};
+    use crate::sim::ledger::SimLedger;
+
+    pub(in crate::service) const NOW: Wall = Wall::from_ms(1_800_000_000_000);
+
+    /// A quarantined record with this body, code and time of parking.
+    pub(in crate::service) fn record(body: &str, code: &str, parked_ms: u64) -> Record {
+        let hash = Sha256Hex::of(body.as_bytes());
+        let parking = Parking {
+            key: hash.clone().into(),
+            payload_sha256: hash,
+            park_token: ParkToken::new("token").unwrap(),
+            envelope: EnvelopeKey::new("envelope.json").unwrap(),
+            reason: Reason::Validation,
+            disposition: Disposition::Permanent,
+            error_code: code.into(),
+            error_message: String::new(),
+            attempts: 1,
+            labels: [("territory".to_owned(), "DE".to_owned())].into(),
+            group_id: None,
+            sequence: None,
+            sent: Wall::from_ms(parked_ms),
+            first_seen: Wall::from_ms(parked_ms),
+        };
+        Record::parked(0, None, &parking, Wall::from_ms(parked_ms))
+    }
+
+    pub(in crate::service) async fn put(ledger: &SimLedger, id: &str, next: Record) {
+        let id = RecordId::new(id).unwrap();
+        let write = RecordWrite { id, expect: Expect::Absent, next };
+        drop(write_record(ledger, &write, NOW).await.unwrap());
+    }
+
+    async fn all(mut records: Records<'_>, selection: &Selection) -> Vec<(RecordId, Record)> {
+        let mut found = Vec::new();
+        while let Some(next) = records.next_of(selection).await.unwrap() {
+            found.push(next);
+        }
+        found
+    }
+
+    #[tokio::test]
+    async fn shards_and_pages_come_in_one_order_once_each() {
+        let ledger = SimLedger::new();
+        let many = u64::from(PAGE_RECORDS) * 6;
+        for n in 0..many {
+            // Every time is met several times, under two codes of which one begins the other.
+            let code = if n % 3 == 0 { "A" } else { "A_B" };
+            let mut record = record("body", code, 1_000 + (n * 7) % 100);
+            if n % 5 == 0 {
+                record.state = State::Discarded;
+            }
+            put(&ledger, &format!("m{n}"), record).await;
+        }
+        let every = Records::new(&ledger, &State::ALL, Parked::default());
+        let found = all(every, &Selection::default()).await;
+        assert_eq!(found.len(), usize::try_from(many).unwrap());
+        let keys: Vec<String> = found.iter().map(|(id, record)| sort_key(id, record)).collect();
+        assert!(keys.is_sorted_by(|a, b| a < b));
+
+        let parked = Parked { from: Some(Wall::from_ms(1_010)), until: Some(Wall::from_ms(1_020)) };
+        let some = Records::new(&ledger, &[State::Quarantined], parked);
+        let selection = Selection { codes: vec!["A_B".into()], ..Selection::default() };
+        let found = all(some, &selection).await;
+        assert!(!found.is_empty());
+        for (_, record) in found {
+            assert_eq!(record.state, State::Quarantined);
+            assert_eq!(record.error_code.as_str(), "A_B");
+            assert!((1_010..1_020).contains(&record.parked_at.as_ms()));
+        }
+    }
+
+    #[tokio::test]
+    async fn a_selection_is_met_in_all_it_asks() {
+        let ledger = SimLedger::new();
+        put(&ledger, "one", record("first", "A", 1)).await;
+        put(&ledger, "two", record("second", "B", 2)).await;
+        let label = |value: &str| vec![("territory".to_owned(), value.to_owned())];
+        for (selection, ids) in [
+            (Selection::default(), vec!["one", "two"]),
+            (
+                Selection { codes: vec!["A".into(), "B".into()], ..Selection::default() },
+                vec!["one", "two"],
+            ),
+            (Selection { labels: label("DE"), ..Selection::default() }, vec!["one", "two"]),
+            (Selection { labels: label("FR"), ..Selection::default() }, vec![]),
+            (
+                Selection { key: Some(Sha256Hex::of(b"second")), ..Selection::default() },
+                vec!["two"],
+            ),
+            (
+                Selection { records: vec![RecordId::new("one").unwrap()], ..Selection::default() },
+                vec!["one"],
+            ),
+            (Selection { reasons: vec![Reason::Unknown], ..Selection::default() }, vec![]),
+        ] {
+            let records = Records::new(&ledger, &State::ALL, Parked::default());
+            let found = all(records, &selection).await;
+            let found: Vec<&str> = found.iter().map(|(id, _)| id.as_str()).collect();
+            assert_eq!(found, ids, "{selection:?}");
+        }
+    }
+
+    #[tokio::test]
+    async fn one_record_is_found_by_id_prefix_or_payload() {
+        let ledger = SimLedger::new();
+        put(&ledger, "abc-1", record("first", "A", 1)).await;
+        put(&ledger, "abc-12", record("second", "A", 2)).await;
+        put(&ledger, "xyz", record("second", "A", 3)).await;
+        for (text, id) in [
+            ("abc-1", "abc-1"),
+            ("abc-12", "abc-12"),
+            ("x", "xyz"),
+            (Sha256Hex::of(b"first").as_str(), "abc-1"),
+        ] {
+            let found = find(&ledger, text, NOW).await.unwrap();
+            assert!(matches!(found, Found::One(one, _) if one.as_str() == id), "{text}");
+        }
+        for text in ["abc", Sha256Hex::of(b"second").as_str()] {
+            let found = find(&ledger, text, NOW).await.unwrap();
+            assert!(matches!(found, Found::Several(ids) if ids.len() == 2), "{text}");
+        }
+        for text in ["nothing", "not an id", "", "../x"] {
+            assert_eq!(find(&ledger, text, NOW).await.unwrap(), Found::Nothing, "{text}");
+        }
+    }
+}

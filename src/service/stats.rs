@@ -99,3 +99,44 @@ impl Stats {
         };
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::service::query::tests::{NOW, put, record};
+    use crate::sim::ledger::SimLedger;
+
+    #[tokio::test]
+    async fn everything_is_counted_once() {
+        let ledger = SimLedger::new();
+        for (n, code) in ["A", "A", "B"].into_iter().enumerate() {
+            let mut record = record("body", code, 100 + n as u64);
+            record.token_sent = Some(Wall::from_ms(200 - n as u64));
+            put(&ledger, &format!("parked-{n}"), record).await;
+        }
+        let of = |state, redriven_at| {
+            let mut record = record("body", "A", 1);
+            (record.state, record.redriven_at) = (state, redriven_at);
+            record
+        };
+        let day_ago = NOW.minus(SILENT_AFTER);
+        put(&ledger, "heard", of(State::Redriven, Some(day_ago))).await;
+        let longer_ago = Some(day_ago.minus(Duration::from_millis(1)));
+        put(&ledger, "silent", of(State::Redriven, longer_ago)).await;
+        put(&ledger, "resolved", of(State::Resolved, None)).await;
+        let mut expired = of(State::Resolved, None);
+        expired.expires_at_secs = Some(NOW.as_secs());
+        put(&ledger, "expired", expired).await;
+
+        let stats = Stats::gather(&ledger, NOW).await.unwrap();
+        let states = State::ALL.map(|state| stats.of(state));
+        assert_eq!(states, [3, 0, 2, 1, 0]);
+        assert_eq!(stats.silent, 1);
+        let parkings = stats.by_code[&("A".into(), Reason::Validation)];
+        assert_eq!(parkings, Parkings { count: 2, oldest: Wall::from_ms(100) });
+        assert_eq!(stats.by_label["territory"]["DE"], 3);
+        assert_eq!(stats.oldest_token, Some(Wall::from_ms(198)));
+        assert_eq!(stats.resolution_rate(), Some(1.0 / 6.0));
+        assert_eq!(Stats::default().resolution_rate(), None);
+    }
+}

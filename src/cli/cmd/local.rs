@@ -3,6 +3,7 @@
 use std::io::Write as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::setup;
 use crate::aws::client::Aws;
@@ -12,6 +13,9 @@ use crate::config::{self, Config};
 use crate::local::{KEY, LocalAws, LocalError};
 use crate::service::shutdown::{Stage, watch_signals};
 use crate::system::{self, SystemClock};
+
+/// How long calls may go on after the signal.
+const STOP: Duration = Duration::from_secs(2);
 
 /// Arguments of `local`.
 #[derive(Debug, clap::Args)]
@@ -31,12 +35,14 @@ impl Local {
         let clock = Arc::new(SystemClock::start());
         let aws = LocalAws::start(self.port, clock, seed).await.map_err(refused)?;
         let endpoint = aws.endpoint();
-        let dlq = config.source.dlq.as_ref().map(|dlq| dlq.name().clone());
-        setup::create(&Aws::embedded(&endpoint).await, &setup::spec(&config, dlq)?).await?;
+        setup::create(&Aws::embedded(&endpoint).await, &setup::spec(&config, None)?).await?;
         announce(&config, &endpoint)?;
         // The channel does not close while the process lives.
         let _closed = stages.wait_for(|stage| *stage != Stage::Running).await;
-        aws.stop().await;
+        // All of it is in memory: what does not end in time holds nothing.
+        if tokio::time::timeout(STOP, aws.stop()).await.is_err() {
+            tracing::debug!("calls were cut off");
+        }
         Ok(Exit::Ok)
     }
 }

@@ -12,8 +12,10 @@ use crate::cli::patience::until_answered;
 use crate::cli::render;
 use crate::cli::world::World;
 use crate::config::{Config, NEW_MAX_RECEIVE_COUNT, NEW_VISIBILITY_TIMEOUT};
+use crate::domain::failure::ErrorClass;
 use crate::domain::id::QueueName;
 use crate::port::ledger::Ledger;
+use crate::port::queue::{Queue as _, RedrivePolicy};
 
 /// Arguments of `setup`.
 #[derive(Debug, clap::Args)]
@@ -35,11 +37,7 @@ struct Shape {
 impl Setup {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let config = &world.config;
-        let configured = match &config.source.dlq {
-            Some(dlq) => Some(dlq.name().clone()),
-            None => existing_dlq(world).await?,
-        };
-        let spec = spec(config, configured)?;
+        let spec = spec(config, existing_policy(world).await?)?;
         let report = create(&world.aws, &spec).await?;
         let strategy = config.identity.key.to_string();
         let ledger = world.ledger();
@@ -80,29 +78,27 @@ fn print(
     Ok(Exit::Ok)
 }
 
-/// The DLQ that the source's own policy names, if the source is there and has one.
-async fn existing_dlq(world: &World) -> Result<Option<QueueName>, CliError> {
-    use crate::domain::failure::ErrorClass;
-    use crate::port::queue::Queue as _;
-    let source = match world.source().await {
-        Ok(source) => source,
-        Err(CliError::Port(error)) if error.class() == ErrorClass::NotFound => return Ok(None),
-        Err(error) => return Err(error),
-    };
-    let policy = source.facts().await?.redrive_policy;
-    Ok(policy.and_then(|policy| policy.target.name()))
+/// The source's own RedrivePolicy, if the source is there and has one.
+async fn existing_policy(world: &World) -> Result<Option<RedrivePolicy>, CliError> {
+    match world.source().await {
+        Ok(source) => Ok(source.facts().await?.redrive_policy),
+        Err(CliError::Port(error)) if error.class() == ErrorClass::NotFound => Ok(None),
+        Err(error) => Err(error),
+    }
 }
 
-/// What the configuration asks for. `dlq`: none is `<queue>-dlq`.
-pub(super) fn spec(config: &Config, dlq: Option<QueueName>) -> Result<SetupSpec, CliError> {
+/// What the configuration asks for. An existing policy is kept, but for a DLQ that is configured.
+pub(super) fn spec(config: &Config, policy: Option<RedrivePolicy>) -> Result<SetupSpec, CliError> {
     let queue = config.source.queue.name().clone();
-    let dlq = match dlq {
+    let max_receive_count = policy.as_ref().map(|policy| policy.max_receive_count);
+    let existing = policy.and_then(|policy| policy.target.name());
+    let dlq = match config.source.dlq.as_ref().map(|dlq| dlq.name().clone()).or(existing) {
         Some(dlq) => dlq,
         None => beside(&queue)?,
     };
     Ok(SetupSpec {
         dlq,
-        max_receive_count: config.limits.max_attempts.unwrap_or(NEW_MAX_RECEIVE_COUNT),
+        max_receive_count: max_receive_count.unwrap_or(NEW_MAX_RECEIVE_COUNT),
         visibility_timeout: config.source.visibility_timeout.unwrap_or(NEW_VISIBILITY_TIMEOUT),
         bucket: config.vault.bucket.as_str().to_owned(),
         table: config.ledger.table.as_str().to_owned(),

@@ -79,3 +79,17 @@ fn redrive_count(key: &EnvelopeKey, beginning: &str) -> Option<u32> {
     let (n, _token) = rest.split_once('-')?;
     n.parse().ok()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_the_records_own_envelopes_are_counted() {
+        let n = |key: &str| redrive_count(&EnvelopeKey::new(key).unwrap(), "v/abc-");
+        assert_eq!(n("v/abc-0-token.json"), Some(0));
+        assert_eq!(n("v/abc-12-0193-token.json"), Some(12));
+        assert_eq!(n("v/abc-d-0-token.json"), None);
+        assert_eq!(n("w/abc-0-token.json"), None);
+    }
+}
