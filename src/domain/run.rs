@@ -213,6 +213,23 @@ impl State {
     }
 }
 
+impl Desired {
+    /// Its name in every stored format.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Abort => "abort",
+        }
+    }
+
+    /// The wish with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Pause, Self::Abort].into_iter().find(|desired| desired.name() == name)
+    }
+}
+
 impl Event {
     /// The event's kind.
     #[must_use]
@@ -232,6 +249,12 @@ impl Run {
     #[must_use]
     pub fn held_by(&self, now: Wall) -> Option<&ExecutorLease> {
         self.lease.as_ref().filter(|lease| now < lease.until)
+    }
+
+    /// Whether this is the version that `other` is of: what every conditional write compares.
+    #[must_use]
+    pub const fn is_version_of(&self, other: &Self) -> bool {
+        self.rev == other.rev && self.fence == other.fence
     }
 
     /// What an event makes of it.
