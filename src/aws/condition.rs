@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::item::{EXPIRES_AT, Kept, PK, number, text};
+use super::item::{EXPIRES_AT, Kept, LEASE_UNTIL, OWNER, PK, number, text};
 use crate::domain::time::Wall;
 use crate::port::ledger::Expect;
 
@@ -47,6 +47,15 @@ impl Builder {
         format!("{} {operator} {value}", self.name(attribute))
     }
 
+    /// The item is this version.
+    fn same<T: Kept>(&mut self, version: &T) -> String {
+        let term = |(attribute, value): (&str, Option<AttributeValue>)| match value {
+            Some(value) => self.compare(attribute, "=", value),
+            None => self.absent(attribute),
+        };
+        version.version().into_iter().map(term).collect::<Vec<_>>().join(" AND ")
+    }
+
     fn build(self, text: String) -> Expression {
         let values = (!self.values.is_empty()).then_some(self.values);
         Expression { text, names: self.names, values }
@@ -63,19 +72,36 @@ pub(super) fn of<T: Kept>(expect: &Expect<T>, now: Wall) -> Expression {
             format!("{absent} OR {}", builder.compare(EXPIRES_AT, "<=", now))
         }
         Expect::Is(version) => {
-            let mut terms: Vec<String> = Vec::new();
-            for (attribute, value) in version.version() {
-                terms.push(match value {
-                    Some(value) => builder.compare(attribute, "=", value),
-                    None => builder.absent(attribute),
-                });
-            }
+            let same = builder.same(version.as_ref());
             let for_ever = builder.absent(EXPIRES_AT);
             let not_yet = builder.compare(EXPIRES_AT, ">", now);
-            format!("{} AND ({for_ever} OR {not_yet})", terms.join(" AND "))
+            format!("{same} AND ({for_ever} OR {not_yet})")
         }
     };
     builder.build(text)
+}
+
+/// The item is this version; for items that have no expiry.
+pub(super) fn same<T: Kept>(version: &T) -> Expression {
+    let mut builder = Builder::default();
+    let text = builder.same(version);
+    builder.build(text)
+}
+
+/// The item's attribute has this value.
+pub(super) fn has(attribute: &str, value: &str) -> Expression {
+    let mut builder = Builder::default();
+    let expression = builder.compare(attribute, "=", text(value));
+    builder.build(expression)
+}
+
+/// A lease that nobody has, whose time is over at `now`, or that is `owner`'s.
+pub(super) fn free_for(owner: &str, now: Wall) -> Expression {
+    let mut builder = Builder::default();
+    let absent = builder.absent(PK);
+    let over = builder.compare(LEASE_UNTIL, "<=", number(now.as_ms()));
+    let own = builder.compare(OWNER, "=", text(owner));
+    builder.build(format!("{absent} OR {over} OR {own}"))
 }
 
 /// There is no item, or its attribute has this value.

@@ -6,14 +6,13 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::client::Aws;
 use super::condition;
 pub use super::item::EXPIRES_AT;
 use super::item::{GSI_PK, GSI_SK, Item, Kept, PK, index_partition, text};
-use super::table::{Conditional, Table, told_by, verdict};
+use super::table::{Cancelled, Conditional, Table, told_by};
 use crate::domain::entry::Entry;
 use crate::domain::id::{EntryKey, QueueName, RecordId};
 use crate::domain::record::Record;
@@ -33,7 +32,7 @@ const FINGERPRINT: &str = "fingerprint";
 /// A ledger in DynamoDB.
 #[derive(Debug, Clone)]
 pub struct AwsLedger {
-    table: Table,
+    pub(super) table: Table,
 }
 
 impl AwsLedger {
@@ -76,26 +75,24 @@ impl Ledger for AwsLedger {
         record: &RecordWrite,
         now: Wall,
     ) -> Result<(Stored<Entry>, Stored<Record>), TransactError> {
-        let call = self.table.call("TransactWriteItems");
         let entry_put = self.table.conditional(&entry.key, &entry.expect, &entry.next, now);
         let record_put = self.table.conditional(&record.id, &record.expect, &record.next, now);
         let puts = [self.table.transacted(entry_put)?, self.table.transacted(record_put)?];
-        let sent = self.table.client.transact_write_items().set_transact_items(Some(puts.into()));
-        let Err(error) = sent.send().await else {
-            let stored = Stored::witnessed(entry.next.clone());
-            return Ok((stored, Stored::witnessed(record.next.clone())));
-        };
-        let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
-            error.as_service_error()
-        else {
-            return Err(call.failed(&error).into());
-        };
-        match verdict(cancelled.cancellation_reasons()) {
-            Ok((of_entry, of_record)) => Err(TransactError::Lost {
-                entry: self.table.condition(of_entry, &entry.key, now).await?,
-                record: self.table.condition(of_record, &record.id, now).await?,
-            }),
-            Err(code) => Err(call.refused(&code, Some(400)).into()),
+        match self.table.transact(puts.into()).await {
+            Ok(()) => {
+                let stored = Stored::witnessed(entry.next.clone());
+                Ok((stored, Stored::witnessed(record.next.clone())))
+            }
+            Err(Cancelled::Lost(reasons)) => {
+                let [of_entry, of_record] = reasons.as_slice() else {
+                    return Err(self.table.reasons_missing().into());
+                };
+                Err(TransactError::Lost {
+                    entry: self.table.condition(of_entry, &entry.key, now).await?,
+                    record: self.table.condition(of_record, &record.id, now).await?,
+                })
+            }
+            Err(Cancelled::Unknown(error)) => Err(error.into()),
         }
     }
 

@@ -11,6 +11,7 @@ pub mod dynamodb;
 mod error;
 mod item;
 mod message;
+mod runs;
 pub mod s3;
 pub mod setup;
 pub mod sqs;

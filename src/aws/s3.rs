@@ -29,7 +29,7 @@ use crate::port::evidence::Stored;
 use crate::port::vault::{LISTED, Vault};
 
 /// The largest envelope that is read, in bytes: an SQS body of 1 MiB, escaped, with long error texts.
-pub const MAX_ENVELOPE_BYTES: usize = 8 * 1024 * 1024;
+pub const MAX_OBJECT_BYTES: usize = 64 * 1024 * 1024;
 /// How often a put that races another is tried again (409).
 const CONFLICT_RETRIES: u32 = 3;
 /// The pause before that.
@@ -133,7 +133,7 @@ async fn read_bounded(answer: GetObjectOutput, call: Call<'_>) -> Result<Bytes, 
     while let Some(chunk) = stream.next().await {
         // A cut transfer and a wrong checksum both end here: what came is no evidence.
         let chunk = chunk.map_err(|_| call.unanswered("body cut or damaged"))?;
-        if body.len().saturating_add(chunk.len()) > MAX_ENVELOPE_BYTES {
+        if body.len().saturating_add(chunk.len()) > MAX_OBJECT_BYTES {
             return Err(call.invalid("larger than any envelope"));
         }
         body.extend_from_slice(&chunk);
@@ -155,19 +155,28 @@ fn error_in_body(body: &[u8]) -> Option<String> {
 #[async_trait]
 impl Vault for AwsVault {
     async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError> {
+        // The key ends in our own token: that it is there means an earlier try of ours got through.
+        self.put_new(key, body).await?;
+        Ok(Stored::witnessed(key.clone()))
+    }
+
+    async fn put_new(
+        &self,
+        key: &EnvelopeKey,
+        body: Bytes,
+    ) -> Result<Option<Stored<EnvelopeKey>>, PortError> {
         let call = Call::new(Target::S3, "PutObject", key.as_str());
         self.check_prefix(call, key)?;
         let sha256 = STANDARD.encode(Sha256::digest(&body));
         let mut conflicts = 0;
         loop {
             let Err(error) = self.put_once(key, body.clone(), &sha256).await else {
-                return Ok(Stored::witnessed(key.clone()));
+                return Ok(Some(Stored::witnessed(key.clone())));
             };
             let status = error.raw_response().map(|raw| raw.status().as_u16());
             let failed = call.failed(&error);
             if failed.class() == ErrorClass::ConditionLost {
-                // The key ends in our own token: an earlier try of ours got through.
-                return Ok(Stored::witnessed(key.clone()));
+                return Ok(None);
             }
             if status != Some(409) || conflicts == CONFLICT_RETRIES {
                 return Err(failed);

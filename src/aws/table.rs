@@ -1,14 +1,15 @@
 //! The table as every item of it is read and written.
 //!
-//! Every write is one conditional put of a whole item, or two in a transaction, and asks for the item as
-//! it is should its condition fail. Only a failed condition is a verdict: a conflict, a throttle or any
+//! Every write is one conditional put of a whole item, or several in a transaction, and asks for the item
+//! as it is should its condition fail. Only a failed condition is a verdict: a conflict, a throttle or any
 //! other reason anywhere in a transaction makes its fate unknown, whatever stands beside it.
 
 use aws_sdk_dynamodb::Client;
 use aws_sdk_dynamodb::error::SdkError;
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
+use aws_sdk_dynamodb::operation::transact_write_items::TransactWriteItemsError;
 use aws_sdk_dynamodb::types::{
-    CancellationReason, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
+    CancellationReason, Delete, Put, ReturnValuesOnConditionCheckFailure, TransactWriteItem,
 };
 use aws_smithy_runtime_api::client::orchestrator::HttpResponse;
 
@@ -35,6 +36,13 @@ pub(super) struct Conditional {
     pub(super) condition: Expression,
 }
 
+/// A transaction that was not carried out, or whose fate is unknown.
+pub(super) enum Cancelled {
+    /// At least one condition did not hold: one reason a write, in their order.
+    Lost(Vec<CancellationReason>),
+    Unknown(PortError),
+}
+
 impl Table {
     pub(super) const fn call(&self, operation: &'static str) -> Call<'_> {
         Call::new(Target::DynamoDb, operation, self.name.as_str())
@@ -56,7 +64,11 @@ impl Table {
         item.map_or(Ok(None), |item| self.decode(&item, now))
     }
 
-    fn decode<T: Kept>(&self, item: &Item, now: Wall) -> Result<Option<Stored<T>>, PortError> {
+    pub(super) fn decode<T: Kept>(
+        &self,
+        item: &Item,
+        now: Wall,
+    ) -> Result<Option<Stored<T>>, PortError> {
         let kept = T::from_item(item).map_err(|e| self.unreadable(&e))?;
         Ok(if kept.is_expired(now) { None } else { Some(Stored::witnessed(kept)) })
     }
@@ -66,7 +78,7 @@ impl Table {
     }
 
     /// The item after a failed condition, as the failure told it; a server that tells nothing is asked.
-    async fn current<T: Kept>(
+    pub(super) async fn current<T: Kept>(
         &self,
         told: Option<&Item>,
         id: &T::Id,
@@ -132,8 +144,48 @@ impl Table {
             .set_expression_attribute_values(put.condition.values)
             .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
             .build()
-            .map_err(|_| self.call("TransactWriteItems").invalid("incomplete put"))?;
+            .map_err(|_| self.call(TRANSACT).invalid("incomplete put"))?;
         Ok(TransactWriteItem::builder().put(put).build())
+    }
+
+    /// A conditional delete, as one write of a transaction.
+    pub(super) fn deleted(
+        &self,
+        pk: String,
+        condition: Expression,
+    ) -> Result<TransactWriteItem, PortError> {
+        let delete = Delete::builder()
+            .table_name(&self.name)
+            .key(PK, text(pk))
+            .condition_expression(condition.text)
+            .set_expression_attribute_names(Some(condition.names))
+            .set_expression_attribute_values(condition.values)
+            .return_values_on_condition_check_failure(ReturnValuesOnConditionCheckFailure::AllOld)
+            .build()
+            .map_err(|_| self.call(TRANSACT).invalid("incomplete delete"))?;
+        Ok(TransactWriteItem::builder().delete(delete).build())
+    }
+
+    /// Carries out all writes, or none.
+    pub(super) async fn transact(&self, writes: Vec<TransactWriteItem>) -> Result<(), Cancelled> {
+        let count = writes.len();
+        let sent = self.client.transact_write_items().set_transact_items(Some(writes)).send();
+        let Err(error) = sent.await else { return Ok(()) };
+        let Some(TransactWriteItemsError::TransactionCanceledException(cancelled)) =
+            error.as_service_error()
+        else {
+            return Err(Cancelled::Unknown(self.call(TRANSACT).failed(&error)));
+        };
+        let reasons = cancelled.cancellation_reasons();
+        Err(match verdict(reasons, count) {
+            Ok(()) => Cancelled::Lost(reasons.to_vec()),
+            Err(code) => Cancelled::Unknown(self.call(TRANSACT).refused(&code, Some(400))),
+        })
+    }
+
+    /// The reasons are not as many as the writes; [`Table::transact`] sees that they are.
+    pub(super) fn reasons_missing(&self) -> PortError {
+        self.call(TRANSACT).nonsense("reasons missing")
     }
 
     pub(super) async fn condition<T: Kept>(
@@ -142,13 +194,14 @@ impl Table {
         id: &T::Id,
         now: Wall,
     ) -> Result<Condition<T>, PortError> {
-        if reason.code() != Some(CONDITION_FAILED) {
+        if !is_lost(reason) {
             return Ok(Condition::Held);
         }
         Ok(Condition::Lost(self.current(reason.item(), id, now).await?))
     }
 }
 
+const TRANSACT: &str = "TransactWriteItems";
 const CONDITION_FAILED: &str = "ConditionalCheckFailed";
 
 /// The item that came with a failed condition; `None` if the error is no failed condition.
@@ -159,19 +212,20 @@ pub(super) fn told_by(error: &SdkError<PutItemError, HttpResponse>) -> Option<Op
     }
 }
 
-/// The reasons of a transaction that was cancelled for conditions and nothing else, entry and record;
-/// else the first code that makes its fate unknown.
-pub(super) fn verdict(
-    reasons: &[CancellationReason],
-) -> Result<(&CancellationReason, &CancellationReason), String> {
+/// Whether a write's condition did not hold.
+pub(super) fn is_lost(reason: &CancellationReason) -> bool {
+    reason.code() == Some(CONDITION_FAILED)
+}
+
+/// Whether a transaction of `count` writes was cancelled for conditions and nothing else; if not, the first
+/// code that makes its fate unknown.
+fn verdict(reasons: &[CancellationReason], count: usize) -> Result<(), String> {
     let code = |reason: &CancellationReason| reason.code().unwrap_or("None").to_owned();
     let unknown = reasons.iter().map(code).find(|c| c != "None" && c != CONDITION_FAILED);
-    match (unknown, reasons) {
-        (Some(code), _) => Err(code),
-        (None, [entry, record]) if reasons.iter().any(|r| code(r) == CONDITION_FAILED) => {
-            Ok((entry, record))
-        }
-        (None, _) => Err("TransactionCanceledException".to_owned()),
+    match unknown {
+        Some(code) => Err(code),
+        None if reasons.len() == count && reasons.iter().any(is_lost) => Ok(()),
+        None => Err("TransactionCanceledException".to_owned()),
     }
 }
 
@@ -179,7 +233,7 @@ pub(super) fn verdict(
 mod tests {
     use super::*;
 
-    fn reasons(codes: [Option<&str>; 2]) -> Vec<CancellationReason> {
+    fn reasons<const N: usize>(codes: [Option<&str>; N]) -> Vec<CancellationReason> {
         let reason = |code: Option<&str>| {
             CancellationReason::builder().set_code(code.map(str::to_owned)).build()
         };
@@ -191,14 +245,16 @@ mod tests {
         let none = Some("None");
         let failed = Some(CONDITION_FAILED);
         for codes in [[none, failed], [failed, none], [failed, failed], [None, failed]] {
-            assert!(verdict(&reasons(codes)).is_ok(), "{codes:?}");
+            assert!(verdict(&reasons(codes), 2).is_ok(), "{codes:?}");
         }
         for code in ["TransactionConflict", "ThrottlingError", "ProvisionedThroughputExceeded"] {
             for codes in [[none, Some(code)], [failed, Some(code)], [Some(code), failed]] {
-                assert_eq!(verdict(&reasons(codes)).err().as_deref(), Some(code), "{codes:?}");
+                assert_eq!(verdict(&reasons(codes), 2).err().as_deref(), Some(code), "{codes:?}");
             }
         }
-        assert!(verdict(&reasons([none, none])).is_err());
-        assert!(verdict(&[]).is_err());
+        assert!(verdict(&reasons([none, none]), 2).is_err());
+        assert!(verdict(&[], 2).is_err());
+        assert!(verdict(&reasons([none, none, failed]), 3).is_ok());
+        assert!(verdict(&reasons([none, failed]), 3).is_err(), "one reason a write");
     }
 }

@@ -62,4 +62,28 @@ pub enum Command {
     /// Print a record's payload, byte for byte.
     #[command(after_help = "Example:\n  redrive payload 5f1c2a > body.json")]
     Payload(cmd::payload::Payload),
+    /// Say what a run would do: how many records, by code, how long. Writes nothing.
+    #[command(after_help = "Example:\n  redrive plan --code ISRC_MALFORMED\n  \
+        redrive --json plan --all | jq -r .plan_hash")]
+    Plan(cmd::plan::Plan),
+    /// Send quarantined records back to the source: a canary first, then a ramp.
+    #[command(after_help = "Example:\n  redrive start --code ISRC_MALFORMED\n  \
+        redrive start --all --execute --note 'parser fixed in 1.4.2'")]
+    Start(cmd::start::Start),
+    /// Go on with a run that is paused, has tripped, or whose executor died.
+    #[command(after_help = "Example:\n  redrive resume")]
+    Resume(cmd::resume::Resume),
+    /// Say where a run is.
+    #[command(after_help = "Example:\n  redrive status\n  redrive --json status | jq .phase")]
+    Status(cmd::report::Status),
+    /// List the runs of this source, newest first.
+    #[command(after_help = "Example:\n  redrive runs")]
+    Runs(cmd::runs::Runs),
+    /// Prove what became of every record of a run.
+    #[command(after_help = "Example:\n  redrive report\n  \
+        redrive report --expect-file must-be-resolved.txt")]
+    Report(cmd::report::Report),
+    /// Take DLQ messages that no longer count out of the DLQ, now.
+    #[command(after_help = "Example:\n  redrive sweep")]
+    Sweep(cmd::sweep::Sweep),
 }

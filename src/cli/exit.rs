@@ -61,6 +61,9 @@ pub enum CliError {
     /// Part of it could not be done.
     #[error("{0}")]
     Failed(String),
+    /// Somebody else is at it.
+    #[error("{0}")]
+    TryAgain(String),
     /// The result could not be written.
     #[error("cannot write the result: {0}")]
     Output(#[from] io::Error),
@@ -80,6 +83,7 @@ impl CliError {
             Self::Port(error) => exit_of(error),
             Self::Output(error) if error.kind() == io::ErrorKind::BrokenPipe => Exit::Ok,
             Self::Failed(_) | Self::Output(_) => Exit::Partial,
+            Self::TryAgain(_) => Exit::TryAgain,
             Self::Interrupted => Exit::Interrupted,
         }
     }

@@ -7,6 +7,7 @@ mod args;
 mod cmd;
 mod exit;
 mod patience;
+mod redrive;
 mod render;
 mod select;
 mod shape;

@@ -3,6 +3,7 @@
 use std::str::FromStr as _;
 use std::time::Duration;
 
+use super::exit::CliError;
 use crate::config::Span;
 use crate::domain::failure::{ErrorCode, Reason};
 use crate::domain::id::{RecordId, Sha256Hex};
@@ -63,6 +64,22 @@ impl When {
 }
 
 impl Select {
+    /// Demands that something is selected.
+    pub(super) fn needed(&self) -> Result<(), CliError> {
+        let nothing = self.selection() == Selection::default()
+            && self.since.is_none()
+            && self.until.is_none()
+            && !self.all;
+        if nothing {
+            return Err(CliError::Usage(
+                "nothing is selected: name --code, --reason, --label, --since, --until, --key or \
+                 --record, or --all"
+                    .to_owned(),
+            ));
+        }
+        Ok(())
+    }
+
     /// What is selected, beside times and number.
     pub(super) fn selection(&self) -> Selection {
         Selection {

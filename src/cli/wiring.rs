@@ -33,7 +33,6 @@ pub(super) fn handler(config: &Config) -> Result<Arc<dyn Handler>, CliError> {
 /// The settings of a worker.
 pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
     refuse_what_is_not_built(config)?;
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
     let Some(handler) = &config.handler else {
         return Err(CliError::Misfit("no handler: set [handler] in redrive.toml".to_owned()));
     };
@@ -61,8 +60,9 @@ pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
             ErrorText::Ledger => settings::ErrorText::Ledger,
             ErrorText::Vault => settings::ErrorText::Vault,
         },
-        owner: format!("{host}-{}", std::process::id()),
-        host,
+        sweep_every: config.sweep.every,
+        owner: owner(),
+        host: host(),
     })
 }
 
@@ -82,6 +82,23 @@ fn refuse_what_is_not_built(config: &Config) -> Result<(), CliError> {
     }
 }
 
-fn not_built(what: &str) -> CliError {
+pub(super) fn not_built(what: &str) -> CliError {
     CliError::Misfit(format!("{what} is not in this version yet: take it out of the configuration"))
+}
+
+/// The name of this machine.
+fn host() -> String {
+    rustix::system::uname().nodename().to_string_lossy().into_owned()
+}
+
+/// Who this process is, as the owner of claims and locks.
+pub(super) fn owner() -> String {
+    format!("{}-{}", host(), std::process::id())
+}
+
+/// The user of this machine, as far as the environment tells.
+pub(super) fn user() -> String {
+    let named = crate::config::environment().find(|(name, _)| name == "USER" || name == "LOGNAME");
+    let user = named.map_or_else(|| "somebody".to_owned(), |(_, user)| user);
+    format!("{user}@{}", host())
 }

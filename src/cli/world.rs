@@ -4,14 +4,15 @@ use std::path::Path;
 
 use super::exit::CliError;
 use super::patience::until_answered;
-use crate::aws::client::Aws;
+use super::wiring;
+use crate::aws::client::{Aws, Caller};
 use crate::aws::dynamodb::AwsLedger;
 use crate::aws::s3::{AwsVault, Place};
 use crate::aws::sqs::AwsQueue;
 use crate::config::{self, Config, QueueRef};
 use crate::domain::time::Wall;
 use crate::port::clock::Clock as _;
-use crate::port::queue::QueueFacts;
+use crate::port::queue::{Queue as _, QueueFacts};
 use crate::system::SystemClock;
 use crate::telemetry::logs;
 
@@ -57,15 +58,34 @@ impl World {
         AwsLedger::new(&self.aws, table, self.config.source.queue.name().clone())
     }
 
-    pub(super) fn vault(&self) -> AwsVault {
+    /// The vault, whose owner is the configured account, else the caller's own.
+    pub(super) async fn vault(&self) -> AwsVault {
         let vault = &self.config.vault;
+        let expected_owner = match &vault.owner {
+            Some(owner) => Some(owner.as_str().to_owned()),
+            None => self.caller().await.map(|caller| caller.account),
+        };
         let place = Place {
             bucket: vault.bucket.as_str().to_owned(),
             prefix: vault.prefix.as_str().to_owned(),
-            expected_owner: vault.owner.as_ref().map(|owner| owner.as_str().to_owned()),
+            expected_owner,
             kms_key_id: vault.kms_key_id.clone(),
         };
         AwsVault::new(&self.aws, place)
+    }
+
+    /// Who calls, if STS says so.
+    async fn caller(&self) -> Option<Caller> {
+        let caller = self.aws.caller().await;
+        caller.inspect_err(|error| tracing::warn!(%error, "the caller is not known")).ok()
+    }
+
+    /// Who answers for an act: the caller's ARN, or the user of this machine.
+    pub(super) async fn operator(&self) -> String {
+        match self.caller().await {
+            Some(caller) => caller.arn,
+            None => format!("unknown ({})", wiring::user()),
+        }
     }
 
     /// Finds a queue by its name, URL or ARN.
@@ -86,5 +106,16 @@ impl World {
             Some(dlq) => self.queue(dlq).await.map(Some),
             None => Ok(None),
         }
+    }
+
+    /// Its DLQ, which there must be.
+    pub(super) async fn needed_dlq(&self, source: &AwsQueue) -> Result<AwsQueue, CliError> {
+        self.dlq(&source.facts().await?).await?.ok_or_else(|| {
+            CliError::Misfit(format!(
+                "queue {} has no RedrivePolicy and no DLQ is configured: set source.dlq, or give the \
+                 queue a RedrivePolicy",
+                source.name()
+            ))
+        })
     }
 }

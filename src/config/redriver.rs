@@ -50,7 +50,7 @@ impl Redriver {
     pub(super) fn read(mut s: Section<'_>) -> Result<Self, ConfigError> {
         let redriver = Self {
             enabled: s.or("enabled", false)?,
-            lease: s.duration("lease", secs(15), secs(5)..=mins(5))?,
+            lease: s.duration("lease", secs(15), secs(1)..=mins(5))?,
             canary: s.number("canary", 5, 1..=1_000)?,
             start_rate: s.fraction("start_rate", 1.0, 0.01..=10_000.0)?,
             growth: s.fraction("growth", 2.0, 1.0..=100.0)?,

@@ -190,9 +190,16 @@ impl From<&Attempt> for HistoryItem {
 /// The folder of all envelopes of one source: a key prefix that ends in a slash.
 #[must_use]
 pub fn folder(prefix: &str, queue: &QueueName) -> String {
-    let prefix = prefix.trim_matches('/');
-    let slash = if prefix.is_empty() { "" } else { "/" };
-    format!("{prefix}{slash}envelopes/v1/{queue}/")
+    format!("{}envelopes/v1/{queue}/", root(prefix))
+}
+
+/// What every key of the vault begins with: nothing, or the prefix and a slash.
+#[must_use]
+pub fn root(prefix: &str) -> String {
+    match prefix.trim_matches('/') {
+        "" => String::new(),
+        prefix => format!("{prefix}/"),
+    }
 }
 
 /// The key of one parking's envelope. The token makes it new, so nothing is ever overwritten.

@@ -65,6 +65,23 @@ pub enum Trip {
     NoOutcome,
 }
 
+impl Trip {
+    /// Its name in every stored format.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::FailureRatio => "failure_ratio",
+            Self::NoOutcome => "no_outcome",
+        }
+    }
+
+    /// The reason with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::FailureRatio, Self::NoOutcome].into_iter().find(|trip| trip.name() == name)
+    }
+}
+
 /// The ramp of one run.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Ramp {

@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::envelope;
 use super::failure::ErrorCode;
-use super::id::{QueueName, RecordId, RunId, Sha256Hex};
+use super::id::{EnvelopeKey, IdError, QueueName, RecordId, RunId, Sha256Hex};
 use super::ramp::{RampPolicy, Trip};
 use super::record::{self, Record};
 use super::time::Wall;
@@ -213,6 +214,23 @@ impl State {
     }
 }
 
+impl Desired {
+    /// Its name in every stored format.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Pause => "pause",
+            Self::Abort => "abort",
+        }
+    }
+
+    /// The wish with this name.
+    #[must_use]
+    pub fn from_name(name: &str) -> Option<Self> {
+        [Self::Pause, Self::Abort].into_iter().find(|desired| desired.name() == name)
+    }
+}
+
 impl Event {
     /// The event's kind.
     #[must_use]
@@ -232,6 +250,12 @@ impl Run {
     #[must_use]
     pub fn held_by(&self, now: Wall) -> Option<&ExecutorLease> {
         self.lease.as_ref().filter(|lease| now < lease.until)
+    }
+
+    /// Whether this is the version that `other` is of: what every conditional write compares.
+    #[must_use]
+    pub const fn is_version_of(&self, other: &Self) -> bool {
+        self.rev == other.rev && self.fence == other.fence
     }
 
     /// What an event makes of it.
@@ -336,6 +360,47 @@ pub fn standing(record: Option<&Record>, run: &RunId) -> Standing {
     }
 }
 
+/// Whether `run` had an accepted send of a record that stands like this.
+#[must_use]
+pub fn was_sent(record: Option<&Record>, run: &RunId, standing: Standing) -> bool {
+    let ours = record.filter(|record| record.run_id.as_ref() == Some(run));
+    match standing {
+        Standing::Resolved | Standing::Duplicate | Standing::FailedAgain => ours.is_some(),
+        Standing::InDoubt => ours.is_some_and(|r| r.state == record::State::Redriven),
+        Standing::NotSent | Standing::Discarded | Standing::Skipped | Standing::Errored => false,
+    }
+}
+
+/// An outcome as it is written down: the first one of a record stays.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct OutcomeLine {
+    /// The record.
+    pub record_id: RecordId,
+    /// What became of it.
+    pub outcome: Standing,
+    /// Whether this run had an accepted send of it.
+    pub sent: bool,
+    /// When it was read, epoch milliseconds.
+    pub at_ms: Wall,
+}
+
+/// The key of a run's frozen plan.
+///
+/// # Errors
+/// The prefix makes the key too long, or has characters that no key may have.
+pub fn plan_key(prefix: &str, run: &RunId) -> Result<EnvelopeKey, IdError> {
+    EnvelopeKey::new(format!("{}runs/{run}/plan.jsonl", envelope::root(prefix)))
+}
+
+/// The key of a run's `sequence`-th object of outcomes, from 0.
+///
+/// # Errors
+/// As [`plan_key`].
+pub fn outcomes_key(prefix: &str, run: &RunId, sequence: u32) -> Result<EnvelopeKey, IdError> {
+    let root = envelope::root(prefix);
+    EnvelopeKey::new(format!("{root}runs/{run}/outcomes/{sequence:08}.jsonl"))
+}
+
 /// Adds up standings, one record each; `was_sent` says which had an accepted send.
 #[must_use]
 pub fn count<'a>(
@@ -351,6 +416,20 @@ pub fn count<'a>(
 }
 
 impl Counts {
+    /// Nothing.
+    pub const NONE: Self = Self {
+        planned: 0,
+        not_sent: 0,
+        sent: 0,
+        in_doubt: 0,
+        resolved: 0,
+        duplicates: 0,
+        failed_again: 0,
+        discarded: 0,
+        skipped: 0,
+        errored: 0,
+    };
+
     fn add(&mut self, standing: Standing, was_sent: bool) {
         self.planned = self.planned.saturating_add(1);
         self.sent = self.sent.saturating_add(u64::from(was_sent));

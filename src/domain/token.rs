@@ -224,6 +224,13 @@ pub fn wrap(
     })
 }
 
+/// A trace header without its `Lineage` field, in which Lambda counts loops: an operator's redrive is none.
+#[must_use]
+pub fn without_lineage(trace_header: &str) -> String {
+    let keep = |field: &&str| !field.trim_start().starts_with("Lineage=");
+    trace_header.split(';').filter(keep).collect::<Vec<_>>().join(";")
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -318,6 +325,14 @@ mod tests {
         let message = wrapped(&marker, "b", &Attributes::new(), 1_048_576);
         assert_eq!(message.group_id.as_deref(), Some("m-1"));
         assert_eq!(message.deduplication_id, Some(Sha256Hex::of(b"p").to_string()));
+    }
+
+    #[test]
+    fn a_redrive_is_no_loop_to_lambda() {
+        let header = "Root=1-5759e988-bd862e3fe1be46a994272793;Lineage=1:a87bd80c:1;Sampled=1";
+        let kept = "Root=1-5759e988-bd862e3fe1be46a994272793;Sampled=1";
+        assert_eq!(without_lineage(header), kept);
+        assert_eq!(without_lineage(kept), kept);
     }
 
     #[test]

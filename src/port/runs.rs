@@ -3,6 +3,9 @@
 //! Every write of a run is conditional on its `rev` as read; a batch is taken in one transaction with the
 //! run, so a fenced executor takes nothing. The lock of a source names its open run and is there exactly
 //! while that run is open: it is put with the run and removed by the write that closes it.
+//!
+//! Our own earlier try is known by the whole run being as we would have put it. `rev`, fence and owner are
+//! not enough: an operator who asks for a pause writes the next `rev` under the executor's fence and owner.
 
 use std::time::Duration;
 
@@ -18,6 +21,9 @@ use crate::domain::time::Wall;
 
 /// The most records that one [`Runs::records`] reads.
 pub const MAX_READ: usize = 100;
+
+/// The most runs in one page.
+pub const PAGE_RUNS: u16 = 100;
 
 /// A run that could not be opened, or whose fate is unknown.
 #[derive(Debug, thiserror::Error)]
@@ -77,20 +83,21 @@ pub trait Runs: Send + Sync + std::fmt::Debug {
     async fn runs(&self, after: Option<&RunId>) -> Result<RunPage, PortError>;
 
     /// Puts a new run and the lock, in one transaction. Our own earlier try (the lock names this run)
-    /// counts as success.
+    /// counts as success, and gives the run as it is now.
     ///
     /// # Errors
     /// See [`OpenError`].
     async fn open(&self, run: &Run) -> Result<Stored<Run>, OpenError>;
 
     /// Puts a run that is still as `read` (by its `rev`). A run that is closed by this loses the lock in
-    /// the same transaction. Our own earlier try (same `rev`, same owner and fence) counts as success.
+    /// the same transaction. Our own earlier try (the run is as `next`) counts as success.
     ///
     /// # Errors
     /// See [`WriteError`].
     async fn put_run(&self, read: &Run, next: &Run) -> Result<Stored<Run>, WriteError<Run>>;
 
-    /// Takes a batch: the run and its records (at most ten), in one transaction.
+    /// Takes a batch: the run and its records (at most ten), in one transaction. Our own earlier try (the
+    /// run is as `next`) counts as success, and gives the records as they are now.
     ///
     /// # Errors
     /// See [`TakeError`].

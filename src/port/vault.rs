@@ -20,6 +20,16 @@ pub trait Vault: Send + Sync + std::fmt::Debug {
     /// The call failed: whether the object exists is unknown.
     async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError>;
 
+    /// Puts an object under a key that others may have used already; `None` if one is there.
+    ///
+    /// # Errors
+    /// The call failed: whether the object exists is unknown.
+    async fn put_new(
+        &self,
+        key: &EnvelopeKey,
+        body: Bytes,
+    ) -> Result<Option<Stored<EnvelopeKey>>, PortError>;
+
     /// Checks that objects under a folder can be seen at all.
     ///
     /// # Errors

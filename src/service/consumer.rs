@@ -1,6 +1,6 @@
 //! The consumer: the one owner of what is in hand.
 //!
-//! Every wake-up becomes one [`Event`]; [`Consumer::handle`] says what follows; the loop does it. Polls
+//! Every wake-up becomes one `Event`; `Consumer::handle` says what follows; the loop does it. Polls
 //! and messages are tasks of one set, so nothing that has begun is dropped to shut down: at a stop the
 //! poll in flight is awaited and its messages released. Only a second signal abandons it.
 

@@ -4,8 +4,6 @@
 //! under the same token is our own earlier write (an extension whose answer came late): it is taken
 //! over and the write made again. Another token means the lease is lost.
 
-use std::time::Duration;
-
 use crate::domain::entry::{Entry, Event, State, Step};
 use crate::domain::id::{EntryKey, LeaseToken};
 use crate::domain::lease::Lease;
@@ -14,12 +12,11 @@ use crate::port::evidence::Stored;
 use crate::port::ledger::{
     Condition, EntryWrite, Expect, RecordWrite, TransactError, WriteError, write_both, write_entry,
 };
+use crate::service::insist::{Verdict, insist};
 use crate::service::settings::Context;
 
-/// How often a write is made again after the version moved or the answer stayed unknown.
+/// How often a write is made again after the version moved.
 const TRIES: u32 = 4;
-/// The pause before the second try; it doubles.
-const PAUSE: Duration = Duration::from_millis(100);
 
 /// Why a message's processing ended early. The claim is released by whoever holds it.
 #[derive(Debug, thiserror::Error)]
@@ -38,51 +35,17 @@ pub(crate) enum Interrupted {
     Illegal(String),
 }
 
-/// An error that may be no verdict.
-pub(crate) trait Verdict {
-    /// Whether what the call did is unknown.
-    fn is_unknown(&self) -> bool;
-}
-
-impl Verdict for PortError {
-    fn is_unknown(&self) -> bool {
-        true
-    }
-}
-
-impl<T: std::fmt::Debug> Verdict for WriteError<T> {
-    fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unknown(_))
-    }
-}
-
-impl Verdict for TransactError {
-    fn is_unknown(&self) -> bool {
-        matches!(self, Self::Unknown(_))
-    }
-}
-
 /// Makes a call until there is a verdict, the lease can no longer be trusted, or the tries are used up.
 pub(crate) async fn persevere<T, E, F>(
     ctx: &Context,
     lease: &Lease,
-    mut call: impl FnMut() -> F,
+    call: impl FnMut() -> F,
 ) -> Result<T, E>
 where
     E: Verdict,
     F: Future<Output = Result<T, E>>,
 {
-    let mut pause = PAUSE;
-    for _ in 1..TRIES {
-        match call().await {
-            Err(e) if e.is_unknown() && lease.is_trusted(ctx.ports.clock.mono().plus(pause)) => {
-                tokio::time::sleep(pause).await;
-                pause = pause.saturating_mul(2);
-            }
-            verdict => return verdict,
-        }
-    }
-    call().await
+    insist(ctx.ports.clock.as_ref(), lease.trusted_until(), call).await
 }
 
 /// A claim that is ours.

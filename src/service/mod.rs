@@ -1,14 +1,17 @@
 //! The imperative shell: it asks the ports, lets the domain decide, and carries the decision out.
 //!
-//! One task a message ([`process`]), one owner of what is in hand ([`consumer`]), one of deletes
-//! ([`deleter`]). Nothing here knows AWS; nothing here decides what the domain can.
+//! One task a message (`process`), one owner of what is in hand (`consumer`), one of deletes
+//! (`deleter`). Nothing here knows AWS; nothing here decides what the domain can.
 
 pub mod consumer;
 pub mod query;
+pub mod redrive;
 pub mod settings;
 pub mod shutdown;
 pub mod start;
 pub mod stats;
+pub mod sweeper;
+pub mod worker;
 
 mod claim;
 mod commit;
@@ -16,6 +19,7 @@ mod deleter;
 mod evidence;
 mod heartbeat;
 mod held;
+mod insist;
 mod park;
 mod process;
 mod work;

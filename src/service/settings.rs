@@ -12,7 +12,9 @@ use crate::port::clock::Clock;
 use crate::port::handler::Handler;
 use crate::port::ledger::Ledger;
 use crate::port::queue::Queue;
+use crate::port::runs::Runs;
 use crate::port::vault::Vault;
+use crate::service::sweeper::Sweeper;
 
 /// The world of one worker.
 #[derive(Debug, Clone)]
@@ -25,6 +27,8 @@ pub struct Ports {
     pub vault: Arc<dyn Vault>,
     /// The ledger of the source.
     pub ledger: Arc<dyn Ledger>,
+    /// The runs and locks of the source.
+    pub runs: Arc<dyn Runs>,
     /// The work.
     pub handler: Arc<dyn Handler>,
     /// Time.
@@ -84,6 +88,8 @@ pub struct Settings {
     pub prefix: String,
     /// Where error texts may be kept.
     pub error_text: ErrorText,
+    /// How often the DLQ is swept.
+    pub sweep_every: Duration,
     /// Who this worker is: the owner of its claims.
     pub owner: String,
     /// The host, for the envelope.
@@ -102,6 +108,21 @@ pub struct Context {
 }
 
 impl Context {
+    /// The sweep of this worker's DLQ.
+    #[must_use]
+    pub fn sweeper(&self) -> Sweeper {
+        Sweeper {
+            source: self.ports.source.name().clone(),
+            dlq: Arc::clone(&self.ports.dlq),
+            vault: Arc::clone(&self.ports.vault),
+            ledger: Arc::clone(&self.ports.ledger),
+            runs: Arc::clone(&self.ports.runs),
+            clock: Arc::clone(&self.ports.clock),
+            prefix: self.settings.prefix.clone(),
+            owner: self.settings.owner.clone(),
+        }
+    }
+
     /// The same worker with other ports: with faults around them, in a simulation.
     #[must_use]
     pub fn with_ports(self, ports: Ports) -> Self {

@@ -2,29 +2,24 @@
 //!
 //! A crash is a call that never ends: the test drops the task that waits for it, before or after its
 //! effect. All wrappers of one test share one [`Faults`], so that a plan can name the k-th call of all.
-//! Calls are named `ledger.put_both`, `vault.put`, `queue.send orders`; a plan for `queue.send` means
+//! Calls are named `ledger.put_both`, `runs.take`, `vault.put`, `queue.send orders`; a plan for `queue.send` means
 //! every queue's.
+
+mod ledger;
+mod queue;
+mod runs;
+mod vault;
+
+pub use ledger::FaultLedger;
+pub use queue::FaultQueue;
+pub use runs::FaultRuns;
+pub use vault::FaultVault;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
-use async_trait::async_trait;
-use bytes::Bytes;
-
-use crate::domain::entry::Entry;
 use crate::domain::failure::ErrorClass;
-use crate::domain::id::{EntryKey, EnvelopeKey, QueueName, ReceiptHandle, RecordId};
-use crate::domain::message::{Outgoing, Received};
-use crate::domain::record::Record;
-use crate::domain::time::Wall;
 use crate::port::error::{PortError, Reached, Target};
-use crate::port::evidence::{Deletable, Stored};
-use crate::port::ledger::{
-    Cursor, EntryWrite, Ledger, Page, Range, RecordWrite, Shard, TransactError, WriteError,
-};
-use crate::port::queue::{Accepted, BatchAnswer, Queue, QueueFacts};
-use crate::port::vault::Vault;
 
 /// What goes wrong with one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -135,185 +130,15 @@ fn names(operation: &str, call: &str) -> bool {
     call.strip_prefix(operation).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
 }
 
-/// A queue with faults.
-#[derive(Debug, Clone)]
-pub struct FaultQueue {
-    inner: Arc<dyn Queue>,
-    faults: Faults,
-}
-
-/// A vault with faults.
-#[derive(Debug, Clone)]
-pub struct FaultVault {
-    inner: Arc<dyn Vault>,
-    faults: Faults,
-}
-
-/// A ledger with faults.
-#[derive(Debug, Clone)]
-pub struct FaultLedger {
-    inner: Arc<dyn Ledger>,
-    faults: Faults,
-}
-
-impl FaultQueue {
-    /// Wraps a queue.
-    #[must_use]
-    pub const fn new(inner: Arc<dyn Queue>, faults: Faults) -> Self {
-        Self { inner, faults }
-    }
-
-    async fn around<T>(
-        &self,
-        operation: &'static str,
-        call: impl Future<Output = Result<T, PortError>>,
-    ) -> Result<T, PortError> {
-        self.faults.around(Target::Sqs, operation, self.inner.name().as_str(), call).await
-    }
-}
-
-impl FaultVault {
-    /// Wraps a vault.
-    #[must_use]
-    pub const fn new(inner: Arc<dyn Vault>, faults: Faults) -> Self {
-        Self { inner, faults }
-    }
-}
-
-impl FaultLedger {
-    /// Wraps a ledger.
-    #[must_use]
-    pub const fn new(inner: Arc<dyn Ledger>, faults: Faults) -> Self {
-        Self { inner, faults }
-    }
-
-    async fn around<T, E: From<PortError>>(
-        &self,
-        operation: &'static str,
-        call: impl Future<Output = Result<T, E>>,
-    ) -> Result<T, E> {
-        self.faults.around(Target::DynamoDb, operation, "", call).await
-    }
-}
-
-#[async_trait]
-impl Queue for FaultQueue {
-    fn name(&self) -> &QueueName {
-        self.inner.name()
-    }
-
-    async fn facts(&self) -> Result<QueueFacts, PortError> {
-        self.around("queue.facts", self.inner.facts()).await
-    }
-
-    async fn receive(
-        &self,
-        max: usize,
-        wait: Duration,
-        visibility: Option<Duration>,
-    ) -> Result<Vec<Received>, PortError> {
-        self.around("queue.receive", self.inner.receive(max, wait, visibility)).await
-    }
-
-    async fn send(
-        &self,
-        messages: &[Outgoing],
-    ) -> Result<BatchAnswer<Stored<Accepted>>, PortError> {
-        self.around("queue.send", self.inner.send(messages)).await
-    }
-
-    async fn delete(&self, messages: &[Deletable]) -> Result<BatchAnswer<()>, PortError> {
-        self.around("queue.delete", self.inner.delete(messages)).await
-    }
-
-    async fn change_visibility(
-        &self,
-        changes: &[(ReceiptHandle, Duration)],
-    ) -> Result<BatchAnswer<()>, PortError> {
-        self.around("queue.change_visibility", self.inner.change_visibility(changes)).await
-    }
-}
-
-#[async_trait]
-impl Vault for FaultVault {
-    async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError> {
-        self.faults.around(Target::S3, "vault.put", "", self.inner.put(key, body)).await
-    }
-
-    async fn check(&self, folder: &str) -> Result<(), PortError> {
-        self.faults.around(Target::S3, "vault.check", "", self.inner.check(folder)).await
-    }
-
-    async fn get(&self, key: &EnvelopeKey) -> Result<Bytes, PortError> {
-        self.faults.around(Target::S3, "vault.get", "", self.inner.get(key)).await
-    }
-
-    async fn list(&self, beginning: &str) -> Result<Vec<EnvelopeKey>, PortError> {
-        self.faults.around(Target::S3, "vault.list", "", self.inner.list(beginning)).await
-    }
-}
-
-#[async_trait]
-impl Ledger for FaultLedger {
-    async fn entry(&self, key: &EntryKey, now: Wall) -> Result<Option<Stored<Entry>>, PortError> {
-        self.around("ledger.entry", self.inner.entry(key, now)).await
-    }
-
-    async fn record(&self, id: &RecordId, now: Wall) -> Result<Option<Stored<Record>>, PortError> {
-        self.around("ledger.record", self.inner.record(id, now)).await
-    }
-
-    async fn put_entry(
-        &self,
-        write: &EntryWrite,
-        now: Wall,
-    ) -> Result<Stored<Entry>, WriteError<Entry>> {
-        self.around("ledger.put_entry", self.inner.put_entry(write, now)).await
-    }
-
-    async fn put_record(
-        &self,
-        write: &RecordWrite,
-        now: Wall,
-    ) -> Result<Stored<Record>, WriteError<Record>> {
-        self.around("ledger.put_record", self.inner.put_record(write, now)).await
-    }
-
-    async fn put_both(
-        &self,
-        entry: &EntryWrite,
-        record: &RecordWrite,
-        now: Wall,
-    ) -> Result<(Stored<Entry>, Stored<Record>), TransactError> {
-        self.around("ledger.put_both", self.inner.put_both(entry, record, now)).await
-    }
-
-    async fn page(
-        &self,
-        range: &Range,
-        shard: Shard,
-        after: Option<&Cursor>,
-    ) -> Result<Page, PortError> {
-        self.around("ledger.page", self.inner.page(range, shard, after)).await
-    }
-
-    async fn identity(&self) -> Result<Option<String>, PortError> {
-        self.around("ledger.identity", self.inner.identity()).await
-    }
-
-    async fn put_identity(
-        &self,
-        fingerprint: &str,
-        replaces: Option<&str>,
-    ) -> Result<String, PortError> {
-        let call = self.inner.put_identity(fingerprint, replaces);
-        self.around("ledger.put_identity", call).await
-    }
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
     use super::*;
+    use crate::domain::id::EnvelopeKey;
+    use crate::port::vault::Vault;
     use crate::sim::vault::SimVault;
 
     fn key(name: &str) -> EnvelopeKey {

@@ -1,6 +1,7 @@
 //! A ledger in memory: every condition and the order of the index are DynamoDB's.
 //!
 //! An item past its expiry is kept until it is replaced, as TTL is late. The index never lags here.
+//! Runs and locks are among the same items, so that a batch is taken at once ([`super::runs`]).
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -8,8 +9,9 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use async_trait::async_trait;
 
 use crate::domain::entry::Entry;
-use crate::domain::id::{EntryKey, RecordId};
+use crate::domain::id::{EntryKey, RecordId, RunId};
 use crate::domain::record::Record;
+use crate::domain::run::Run;
 use crate::domain::time::Wall;
 use crate::port::error::PortError;
 use crate::port::evidence::Stored;
@@ -26,14 +28,19 @@ pub struct SimLedger {
 }
 
 #[derive(Debug, Default)]
-struct Items {
+pub(super) struct Items {
     entries: BTreeMap<EntryKey, Entry>,
-    records: BTreeMap<RecordId, Record>,
+    pub(super) records: BTreeMap<RecordId, Record>,
     fingerprint: Option<String>,
+    pub(super) runs: BTreeMap<RunId, Run>,
+    /// The open run.
+    pub(super) lock: Option<RunId>,
+    /// Who has the sweep's lock, and until when.
+    pub(super) sweep: Option<(String, Wall)>,
 }
 
 /// What conditions compare.
-trait Versioned: Clone {
+pub(super) trait Versioned: Clone {
     fn is_version_of(&self, other: &Self) -> bool;
     fn is_expired(&self, now: Wall) -> bool;
 }
@@ -75,16 +82,16 @@ impl SimLedger {
         self.lock().records.clone()
     }
 
-    fn lock(&self) -> MutexGuard<'_, Items> {
+    pub(super) fn lock(&self) -> MutexGuard<'_, Items> {
         self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-fn living<T: Versioned>(item: Option<&T>, now: Wall) -> Option<Stored<T>> {
+pub(super) fn living<T: Versioned>(item: Option<&T>, now: Wall) -> Option<Stored<T>> {
     item.filter(|item| !item.is_expired(now)).cloned().map(Stored::witnessed)
 }
 
-fn judge<T: Versioned>(item: Option<&T>, expect: &Expect<T>, now: Wall) -> Condition<T> {
+pub(super) fn judge<T: Versioned>(item: Option<&T>, expect: &Expect<T>, now: Wall) -> Condition<T> {
     let current = living(item, now);
     let held = match (&current, expect) {
         (None, Expect::Absent) => true,

@@ -7,6 +7,7 @@ pub mod clock;
 pub mod fault;
 pub mod ledger;
 pub mod queue;
+mod runs;
 pub mod shared;
 pub mod sqs;
 pub mod vault;

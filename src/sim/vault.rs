@@ -40,10 +40,22 @@ impl SimVault {
 #[async_trait]
 impl Vault for SimVault {
     async fn put(&self, key: &EnvelopeKey, body: Bytes) -> Result<Stored<EnvelopeKey>, PortError> {
-        if let Entry::Vacant(place) = self.lock().entry(key.clone()) {
-            place.insert(body);
-        }
+        self.put_new(key, body).await?;
         Ok(Stored::witnessed(key.clone()))
+    }
+
+    async fn put_new(
+        &self,
+        key: &EnvelopeKey,
+        body: Bytes,
+    ) -> Result<Option<Stored<EnvelopeKey>>, PortError> {
+        match self.lock().entry(key.clone()) {
+            Entry::Occupied(_) => Ok(None),
+            Entry::Vacant(place) => {
+                place.insert(body);
+                Ok(Some(Stored::witnessed(key.clone())))
+            }
+        }
     }
 
     async fn check(&self, _folder: &str) -> Result<(), PortError> {

@@ -60,7 +60,12 @@ impl Embedded {
     }
 
     pub(crate) fn ledger(&self) -> AwsLedger {
-        AwsLedger::new(&self.aws, &self.spec.table, self.spec.queue.clone())
+        self.ledger_of(self.spec.queue.as_str())
+    }
+
+    /// The part of the same table that is another source's.
+    pub(crate) fn ledger_of(&self, queue: &str) -> AwsLedger {
+        AwsLedger::new(&self.aws, &self.spec.table, QueueName::new(queue).unwrap())
     }
 
     pub(crate) fn vault(&self, prefix: &str) -> AwsVault {

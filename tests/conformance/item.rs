@@ -1,4 +1,4 @@
-//! Entries and records to write.
+//! Entries, records and runs to write.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,9 +6,11 @@ use std::time::Duration;
 use redrive::domain::entry::{Claim, Claimed, Commit, Entry, Event, Step};
 use redrive::domain::failure::{Disposition, ErrorCode, Reason};
 use redrive::domain::id::{
-    EntryKey, EnvelopeKey, LeaseToken, MessageId, ParkToken, RecordId, Sha256Hex,
+    EntryKey, EnvelopeKey, LeaseToken, MessageId, ParkToken, QueueName, RecordId, RunId, Sha256Hex,
 };
+use redrive::domain::ramp::RampPolicy;
 use redrive::domain::record::{Parking, Record};
+use redrive::domain::run::{Counts, ExecutorLease, Run, State};
 use redrive::domain::time::Wall;
 use redrive::port::ledger::{EntryWrite, Expect, RecordWrite};
 
@@ -75,6 +77,48 @@ pub(crate) fn parked(token: &str, now: Wall) -> Record {
         first_seen: now,
     };
     Record::parked(0, None, &parking, now)
+}
+
+/// A run that was just started by `cli-1`.
+pub(crate) fn started(name: &str) -> Run {
+    Run {
+        id: RunId::new(name).unwrap(),
+        queue: QueueName::new("orders").unwrap(),
+        plan_hash: Sha256Hex::of(b"plan"),
+        note: None,
+        operator: "arn:aws:iam::000000000000:user/alice".to_owned(),
+        state: State::Running,
+        tripped: None,
+        policy: RampPolicy {
+            canary: 5,
+            start_rate: 1.0,
+            growth: 2.0,
+            step: Duration::from_secs(30),
+            max_rate: 50.0,
+            max_in_doubt: 1_000,
+            max_failure_ratio: 0.2,
+            max_backlog: 10_000,
+            outcome_timeout: Duration::from_secs(900),
+        },
+        max_redrives: 3,
+        rate: 1.0,
+        window: 5,
+        place: 0,
+        batch: Vec::new(),
+        outcome_objects: 0,
+        counts: Counts::default(),
+        lease: Some(ExecutorLease { owner: "cli-1".to_owned(), until: NOW }),
+        fence: 1,
+        desired: None,
+        rev: 1,
+        started_at: NOW,
+        ended_at: None,
+    }
+}
+
+/// The run after one more write.
+pub(crate) fn written(run: &Run) -> Run {
+    Run { rev: run.rev + 1, ..run.clone() }
 }
 
 pub(crate) fn entry_write(expect: Expect<Entry>, next: &Entry) -> EntryWrite {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use redrive::domain::failure::ErrorClass;
 use redrive::domain::id::EnvelopeKey;
-use redrive::port::vault::Vault;
+use redrive::port::vault::{LISTED, Vault};
 use redrive::sim::vault::SimVault;
 
 use crate::embedded::Embedded;
@@ -29,6 +29,8 @@ on_both!(
     of_racing_puts_one_body_stays,
     a_missing_envelope_is_not_found,
     a_folder_can_be_checked,
+    a_listing_is_in_key_order_and_holds_what_begins_so,
+    a_listing_has_an_end,
 );
 
 fn key(name: &str) -> EnvelopeKey {
@@ -75,6 +77,39 @@ async fn a_missing_envelope_is_not_found(vault: &Subject) {
 
 async fn a_folder_can_be_checked(vault: &Subject) {
     vault.check("team/a/envelopes/v1/orders/").await.unwrap();
+}
+
+async fn a_listing_is_in_key_order_and_holds_what_begins_so(vault: &Subject) {
+    for name in ["b/2", "b/10", "a/1", "b-1", "c/1"] {
+        vault.put(&key(name), Bytes::from_static(b"{}")).await.unwrap().into_inner();
+    }
+    for (beginning, expected) in [
+        ("b/", &["b/10", "b/2"][..]),
+        ("b/1", &["b/10"]),
+        ("b", &["b-1", "b/10", "b/2"]),
+        ("none/", &[]),
+    ] {
+        let listed = vault.list(&format!("team/a/envelopes/v1/orders/{beginning}")).await.unwrap();
+        let expected: Vec<_> = expected.iter().map(|name| key(name)).collect();
+        assert_eq!(listed, expected, "{beginning}");
+    }
+}
+
+async fn a_listing_has_an_end(vault: &Subject) {
+    let name = |n: usize| key(&format!("many/{n:04}"));
+    let put = |n: usize| {
+        let (vault, key) = (Arc::clone(vault), name(n));
+        tokio::spawn(async move { vault.put(&key, Bytes::from_static(b"{}")).await })
+    };
+    let names: Vec<usize> = (0..LISTED + 2).collect();
+    for some in names.chunks(50) {
+        let puts: Vec<_> = some.iter().map(|n| put(*n)).collect();
+        for put in puts {
+            put.await.unwrap().unwrap().into_inner();
+        }
+    }
+    let listed = vault.list("team/a/envelopes/v1/orders/many/").await.unwrap();
+    assert_eq!(listed, (0..LISTED).map(name).collect::<Vec<_>>());
 }
 
 /// A forged pointer must read nothing outside; memory has no outside.

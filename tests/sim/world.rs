@@ -25,7 +25,7 @@ use redrive::service::settings::{ErrorText, Ports, Settings};
 use redrive::service::shutdown::Stage;
 use redrive::service::start::prepare;
 use redrive::sim::clock::SimClock;
-use redrive::sim::fault::{FaultLedger, FaultQueue, FaultVault, Faults};
+use redrive::sim::fault::{FaultLedger, FaultQueue, FaultRuns, FaultVault, Faults};
 use redrive::sim::ledger::SimLedger;
 use redrive::sim::queue::SimQueue;
 use redrive::sim::shared::SharedEngine;
@@ -168,6 +168,7 @@ fn settings() -> Settings {
         schema: None,
         prefix: String::new(),
         error_text: ErrorText::Ledger,
+        sweep_every: Duration::from_secs(300),
         owner: "worker".into(),
         host: "host".into(),
     }
@@ -235,6 +236,7 @@ impl World {
             dlq: Arc::new(self.dlq.clone()),
             vault: self.vault.clone(),
             ledger: self.ledger.clone(),
+            runs: self.ledger.clone(),
             handler: self.handler.clone(),
             clock: self.clock.clone(),
         };
@@ -243,6 +245,7 @@ impl World {
             dlq: Arc::new(FaultQueue::new(plain.dlq.clone(), faults.clone())),
             vault: Arc::new(FaultVault::new(plain.vault.clone(), faults.clone())),
             ledger: Arc::new(FaultLedger::new(plain.ledger.clone(), faults.clone())),
+            runs: Arc::new(FaultRuns::new(plain.runs.clone(), faults.clone())),
             ..plain.clone()
         };
         let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);

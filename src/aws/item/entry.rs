@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::{EXPIRES_AT, Item, Kept, PK, Reader, STATE, Undecodable, item, number, text, time};
+use super::{EXPIRES_AT, Item, Kept, LEASE_UNTIL, OWNER, PK, Reader, STATE, Undecodable};
+use super::{item, number, text, time};
 use crate::domain::entry::{Attempt, Commit, Entry, State};
 use crate::domain::failure::ErrorCode;
 use crate::domain::id::{EntryKey, QueueName, RecordId};
 use crate::domain::time::Wall;
 
 const LEASE_TOKEN: &str = "lease_token";
-const LEASE_UNTIL: &str = "lease_until_ms";
 const COMMITTED_AT: &str = "committed_at_ms";
 const COMMITS: &str = "commits";
 const HISTORY: &str = "history";
@@ -32,7 +32,7 @@ impl Kept for Entry {
             (LEASE_TOKEN, Some(text(self.lease_token.clone()))),
             (LEASE_UNTIL, self.lease_until().map(time)),
             (COMMITTED_AT, committed_at(self.state).map(time)),
-            ("owner", Some(text(self.owner.clone()))),
+            (OWNER, Some(text(self.owner.clone()))),
             ("message_id", Some(text(self.holder.clone()))),
             ("generation", Some(number(self.generation))),
             ("attempts", Some(number(self.attempts))),
@@ -49,7 +49,7 @@ impl Kept for Entry {
         Ok(Self {
             state: state(reader)?,
             lease_token: reader.needed(LEASE_TOKEN)?,
-            owner: reader.needed_text("owner")?.to_owned(),
+            owner: reader.needed_text(OWNER)?.to_owned(),
             holder: reader.needed("message_id")?,
             generation: reader.needed_number("generation")?,
             attempts: reader.needed_number("attempts")?,

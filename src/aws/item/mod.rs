@@ -5,9 +5,12 @@
 //! an item that cannot be read names its key and the attribute, and nothing of its values.
 
 mod entry;
+pub(super) mod lock;
 mod record;
+mod run;
 
 pub(super) use record::index_partition;
+pub(super) use run::run_partition;
 
 use std::collections::HashMap;
 
@@ -24,7 +27,13 @@ pub const EXPIRES_AT: &str = "expires_at";
 pub(super) const GSI_PK: &str = "gsi_pk";
 /// The sort key of the index by state.
 pub(super) const GSI_SK: &str = "gsi_sk";
-/// The state of an entry or record.
+/// Who holds a lease.
+pub(super) const OWNER: &str = "owner";
+/// Until when a lease lasts.
+pub(super) const LEASE_UNTIL: &str = "lease_until_ms";
+/// The id of a run.
+pub(super) const RUN_ID: &str = "run_id";
+/// The state of an entry, record or run.
 const STATE: &str = "state";
 
 pub(super) type Item = HashMap<String, AttributeValue>;
@@ -40,7 +49,7 @@ pub(super) struct Undecodable {
 /// What the table keeps one of an item.
 pub(super) trait Kept: Sized {
     type Id: Sync;
-    /// `idem#<queue>#<key>` or `rec#<queue>#<id>`.
+    /// `idem#<queue>#<key>`, `rec#<queue>#<id>` or `run#<id>`.
     fn pk(queue: &QueueName, id: &Self::Id) -> String;
     fn to_item(&self, queue: &QueueName, id: &Self::Id) -> Item;
     fn from_item(item: &Item) -> Result<Self, Undecodable>;
@@ -122,6 +131,24 @@ impl<'a> Reader<'a> {
 
     fn needed_number<T: std::str::FromStr>(&self, name: &'static str) -> Result<T, Undecodable> {
         self.number(name)?.ok_or_else(|| self.bad(name))
+    }
+
+    /// A name of a fixed set.
+    fn named<T>(
+        &self,
+        name: &'static str,
+        from_name: fn(&str) -> Option<T>,
+    ) -> Result<Option<T>, Undecodable> {
+        let parse = |text| from_name(text).ok_or_else(|| self.bad(name));
+        self.text(name)?.map(parse).transpose()
+    }
+
+    fn needed_named<T>(
+        &self,
+        name: &'static str,
+        from_name: fn(&str) -> Option<T>,
+    ) -> Result<T, Undecodable> {
+        self.named(name, from_name)?.ok_or_else(|| self.bad(name))
     }
 
     fn time(&self, name: &'static str) -> Result<Option<Wall>, Undecodable> {

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use aws_sdk_dynamodb::types::AttributeValue;
 
-use super::{EXPIRES_AT, GSI_PK, GSI_SK, Item, Kept, PK, Reader, STATE, Undecodable};
+use super::{EXPIRES_AT, GSI_PK, GSI_SK, Item, Kept, PK, RUN_ID, Reader, STATE, Undecodable};
 use super::{item, number, text, time};
 use crate::domain::failure::{Disposition, ErrorCode, Reason};
 use crate::domain::id::{QueueName, RecordId};
@@ -16,7 +16,6 @@ use crate::port::ledger::Shard;
 const REDRIVE_COUNT: &str = "redrive_count";
 const PARK_TOKEN: &str = "park_token";
 const TOKEN_SENT: &str = "token_sent_ms";
-const RUN_ID: &str = "run_id";
 const REASON: &str = "reason";
 const DISPOSITION: &str = "disposition";
 const LABELS: &str = "labels";
@@ -70,7 +69,7 @@ impl Kept for Record {
     fn from_item(item: &Item) -> Result<Self, Undecodable> {
         let reader = Reader::of_item(item);
         Ok(Self {
-            state: named(reader, STATE, State::from_name)?,
+            state: reader.needed_named(STATE, State::from_name)?,
             key: reader.needed("key")?,
             payload_sha256: reader.needed("payload_sha256")?,
             redrive_count: reader.needed_number(REDRIVE_COUNT)?,
@@ -78,8 +77,8 @@ impl Kept for Record {
             park_token: reader.needed(PARK_TOKEN)?,
             token_sent: reader.time(TOKEN_SENT)?,
             envelope: reader.needed("envelope")?,
-            reason: named(reader, REASON, reason)?,
-            disposition: named(reader, DISPOSITION, disposition)?,
+            reason: reader.needed_named(REASON, reason)?,
+            disposition: reader.needed_named(DISPOSITION, disposition)?,
             error_code: ErrorCode::normalize(reader.needed_text("error_code")?),
             error_message: reader.needed_text("error_message")?.to_owned(),
             attempts_total: reader.needed_number("attempts_total")?,
@@ -92,10 +91,7 @@ impl Kept for Record {
             redriven_at: reader.time("redriven_at_ms")?,
             resolved_at: reader.time("resolved_at_ms")?,
             duplicate_of: reader.parsed("duplicate_of")?,
-            blocked: match reader.text(BLOCKED)? {
-                Some(_) => Some(named(reader, BLOCKED, Blocked::from_name)?),
-                None => None,
-            },
+            blocked: reader.named(BLOCKED, Blocked::from_name)?,
             expires_at_secs: reader.number(EXPIRES_AT)?,
         })
     }
@@ -113,14 +109,6 @@ impl Kept for Record {
     fn is_expired(&self, now: Wall) -> bool {
         Self::is_expired(self, now)
     }
-}
-
-fn named<T>(
-    reader: Reader<'_>,
-    attribute: &'static str,
-    from_name: fn(&str) -> Option<T>,
-) -> Result<T, Undecodable> {
-    from_name(reader.needed_text(attribute)?).ok_or_else(|| reader.bad(attribute))
 }
 
 fn reason(name: &str) -> Option<Reason> {

@@ -5,10 +5,16 @@ pub(super) mod init;
 pub(super) mod local;
 pub(super) mod ls;
 pub(super) mod payload;
+pub(super) mod plan;
 pub(super) mod record;
+pub(super) mod report;
+pub(super) mod resume;
+pub(super) mod runs;
 pub(super) mod setup;
 pub(super) mod show;
+pub(super) mod start;
 pub(super) mod stats;
+pub(super) mod sweep;
 pub(super) mod worker;
 
 use std::path::Path;
@@ -38,6 +44,21 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Payload(command) => {
             unless_interrupted(file, async |world| command.run(world).await).await
         }
+        Command::Plan(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Start(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Resume(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Status(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Runs(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Report(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Sweep(command) => command.run(&World::connect(file).await?, json).await,
     }
 }
 

@@ -31,7 +31,7 @@ pub(super) async fn one(world: &World, text: &str) -> Result<(RecordId, Record),
 
 /// The bytes of a record's envelope.
 pub(super) async fn envelope(world: &World, key: &EnvelopeKey) -> Result<Bytes, CliError> {
-    world.vault().get(key).await.map_err(|error| {
+    world.vault().await.get(key).await.map_err(|error| {
         let bucket = world.config.vault.bucket.as_str();
         match (error.class(), error.code()) {
             (ErrorClass::NotFound, "NoSuchKey") => {

@@ -62,7 +62,7 @@ async fn earlier(
 ) -> Result<Vec<EnvelopeKey>, CliError> {
     let folder = folder(world.config.vault.prefix.as_str(), world.config.source.queue.name());
     let beginning = format!("{folder}{}/{id}-", record.payload_sha256);
-    let keys = world.vault().list(&beginning).await?;
+    let keys = world.vault().await.list(&beginning).await?;
     let mut earlier: Vec<(u32, EnvelopeKey)> = keys
         .into_iter()
         .filter(|key| *key != record.envelope)

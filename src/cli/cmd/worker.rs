@@ -9,11 +9,11 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::patience::until_answered;
 use crate::cli::wiring;
 use crate::cli::world::World;
-use crate::port::queue::Queue as _;
-use crate::service::consumer::{self, Ending};
+use crate::service::consumer::Ending;
 use crate::service::settings::Ports;
 use crate::service::shutdown::{Stage, watch_signals};
 use crate::service::start::{StartError, prepare};
+use crate::service::worker;
 use crate::system::{self, SystemClock};
 
 /// Arguments of `worker`.
@@ -28,18 +28,14 @@ impl Worker {
         let mut stages = watch_signals().map_err(|e| failed(&e))?;
         let ports = async {
             let source = world.source().await?;
-            let Some(dlq) = world.dlq(&source.facts().await?).await? else {
-                return Err(CliError::Misfit(format!(
-                    "queue {} has no RedrivePolicy and no DLQ is configured: set source.dlq, or give \
-                     the queue a RedrivePolicy",
-                    source.name()
-                )));
-            };
-            Ok(Ports {
+            let dlq = world.needed_dlq(&source).await?;
+            let ledger = Arc::new(world.ledger());
+            Ok::<_, CliError>(Ports {
                 source: Arc::new(source),
                 dlq: Arc::new(dlq),
-                vault: Arc::new(world.vault()),
-                ledger: Arc::new(world.ledger()),
+                vault: Arc::new(world.vault().await),
+                runs: ledger.clone(),
+                ledger,
                 handler,
                 clock: Arc::new(SystemClock::start()),
             })
@@ -62,7 +58,7 @@ impl Worker {
         let seed = system::seed().map_err(|e| failed(&e))?;
         let queue = world.config.source.queue.name();
         tracing::info!(%queue, seed, version = env!("CARGO_PKG_VERSION"), "worker started");
-        let ending = consumer::run(context, stages, StdRng::seed_from_u64(seed)).await;
+        let ending = worker::run(context, stages, StdRng::seed_from_u64(seed)).await;
         tracing::info!(?ending, "worker stopped");
         Ok(match ending {
             Ending::Drained => Exit::Ok,

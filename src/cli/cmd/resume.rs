@@ -1,0 +1,30 @@
+//! `resume`: executes an open run that is paused, has tripped, or whose executor died.
+
+use super::start;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::redrive;
+use crate::cli::world::World;
+use crate::domain::id::RunId;
+
+/// Arguments of `resume`.
+#[derive(Debug, clap::Args)]
+pub struct Resume {
+    /// The run; without it the open one.
+    #[arg(value_parser = run_id)]
+    run: Option<RunId>,
+}
+
+/// Reads a run id.
+pub(super) fn run_id(text: &str) -> Result<RunId, String> {
+    RunId::new(text).map_err(|e| e.to_string())
+}
+
+impl Resume {
+    pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
+        let redriver = redrive::redriver(world).await?;
+        let run = redrive::find(&redriver, self.run.as_ref()).await?;
+        let run = redriver.claim(&run).await?;
+        tracing::info!(run_id = %run.get().id, fence = run.get().fence, "run resumed");
+        start::execute(&redriver, run, json).await
+    }
+}

@@ -1,0 +1,128 @@
+//! `start`: opens a run and executes it in the foreground.
+
+use std::io::{self, IsTerminal as _, Write as _};
+
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
+use tokio_util::sync::CancellationToken;
+
+use super::plan;
+use crate::cli::exit::{CliError, Exit};
+use crate::cli::redrive::{self, Display, RampFlags, ReportShape};
+use crate::cli::render;
+use crate::cli::select::Select;
+use crate::cli::world::World;
+use crate::domain::id::Sha256Hex;
+use crate::domain::run::Run;
+use crate::port::evidence::Stored;
+use crate::service::redrive::{Opening, RedriveError, Redriver};
+use crate::system;
+
+/// Arguments of `start`.
+#[derive(Debug, clap::Args)]
+pub struct Start {
+    #[command(flatten)]
+    select: Select,
+    #[command(flatten)]
+    ramp: RampFlags,
+    /// Do it. Without this, what would be done is printed, and on a terminal the queue's name is asked for.
+    #[arg(long)]
+    execute: bool,
+    /// Refuse if the plan has another hash: the one that `plan` printed.
+    #[arg(long, value_name = "SHA256", value_parser = hash)]
+    plan_hash: Option<Sha256Hex>,
+    /// Why, for the record.
+    #[arg(long, value_name = "TEXT")]
+    note: Option<String>,
+}
+
+fn hash(text: &str) -> Result<Sha256Hex, String> {
+    Sha256Hex::new(text).map_err(|e| e.to_string())
+}
+
+impl Start {
+    pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
+        self.select.needed()?;
+        let policy = self.ramp.policy(&world.config.redriver)?;
+        let redriver = redrive::redriver(world).await?;
+        if let Some(open) = redriver.runs.open_run().await? {
+            return Err(RedriveError::Open(open).into());
+        }
+        let draft = plan::draft(world, &redriver, &self.select).await?;
+        if draft.plan.records().is_empty() {
+            return nothing_to_do(json);
+        }
+        if !self.execute {
+            // With --json, stdout holds one value: the plan.
+            plan::print(json, &redriver, &draft, &policy).await?;
+            if !confirmed(redriver.source.name().as_str())? {
+                let mut err = io::stderr().lock();
+                writeln!(err, "nothing was sent: add --execute to do it")?;
+                return Ok(Exit::Ok);
+            }
+        }
+        let opening = Opening {
+            note: self.note.clone(),
+            operator: world.operator().await,
+            policy,
+            max_redrives: world.config.limits.max_redrives,
+            plan_hash: self.plan_hash.clone(),
+        };
+        let seed = system::seed().map_err(|e| CliError::Failed(e.to_string()))?;
+        let run = redriver.open(&draft, opening, &mut StdRng::seed_from_u64(seed)).await?;
+        tracing::info!(run_id = %run.get().id, seed, "run started");
+        execute(&redriver, run, json).await
+    }
+}
+
+fn nothing_to_do(json: bool) -> Result<Exit, CliError> {
+    let mut out = io::stdout().lock();
+    if json {
+        render::json(&mut out, &ReportShape::empty())?;
+    } else {
+        writeln!(out, "nothing to do: no quarantined record is selected")?;
+    }
+    Ok(Exit::Ok)
+}
+
+/// Asks for the queue's name on a terminal.
+fn confirmed(queue: &str) -> io::Result<bool> {
+    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+        return Ok(false);
+    }
+    write!(io::stderr().lock(), "type the queue's name ({queue}) to send these: ")?;
+    let mut answer = String::new();
+    io::stdin().read_line(&mut answer)?;
+    Ok(answer.trim() == queue)
+}
+
+/// Executes a run in the foreground with its progress, then reports it. Ctrl-C brings the batch in hand
+/// to its end and pauses the run.
+pub(super) async fn execute(
+    redriver: &Redriver,
+    run: Stored<Run>,
+    json: bool,
+) -> Result<Exit, CliError> {
+    let stop = CancellationToken::new();
+    let mut display = Display::new(redriver.clock.clone());
+    let mut watch = |progress| display.show(progress);
+    let executed = {
+        let execution = redriver.execute(run, &stop, &mut watch);
+        tokio::pin!(execution);
+        tokio::select! {
+            biased;
+            executed = &mut execution => executed,
+            _ = tokio::signal::ctrl_c() => {
+                stop.cancel();
+                execution.await
+            }
+        }
+    };
+    display.finish();
+    let report = redriver.report(&executed?).await?;
+    redrive::print(json, &report)?;
+    if stop.is_cancelled() {
+        return Err(CliError::Interrupted);
+    }
+    Ok(redrive::exit_of(&report))
+}

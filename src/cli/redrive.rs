@@ -1,0 +1,375 @@
+//! What the commands of a redrive share: flags, the service on this world's adapters, shapes, progress.
+
+use std::io::{self, IsTerminal as _, Write};
+use std::sync::Arc;
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use serde::Serialize;
+
+use super::exit::{CliError, Exit};
+use super::render::{self, Table};
+use super::wiring;
+use super::world::World;
+use crate::config::{Feedback, Redriver as Bounds, Span};
+use crate::domain::id::RunId;
+use crate::domain::ramp::{Phase, RampPolicy};
+use crate::domain::run::{Counts, Run, RunError, State};
+use crate::domain::time::{Mono, Wall};
+use crate::port::clock::Clock;
+use crate::port::queue::Queue as _;
+use crate::service::redrive::{Progress, RedriveError, Redriver, Report};
+use crate::service::sweeper::Sweeper;
+use crate::system::SystemClock;
+
+/// The bounds of a run, where they differ from the configuration.
+#[derive(Debug, clap::Args)]
+#[command(next_help_heading = "Ramp")]
+pub(super) struct RampFlags {
+    /// Copies that go first.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
+    canary: Option<u32>,
+    /// Messages per second at first.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    start_rate: Option<f64>,
+    /// By what the rate grows in each healthy step.
+    #[arg(long, value_name = "FACTOR", value_parser = growth)]
+    growth: Option<f64>,
+    /// How long a step is, for example 30s.
+    #[arg(long, value_name = "TIME")]
+    step: Option<Span>,
+    /// Messages per second at most.
+    #[arg(long, value_name = "RATE", value_parser = rate)]
+    max_rate: Option<f64>,
+    /// Copies in doubt at most.
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    max_in_doubt: Option<u32>,
+    /// The share of copies that failed again which stops the run.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    max_failure_ratio: Option<f64>,
+    /// How long an outcome may be awaited, for example 15m.
+    #[arg(long, value_name = "TIME")]
+    outcome_timeout: Option<Span>,
+}
+
+fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
+    let number = text.parse::<f64>().ok().filter(|n| (least..=most).contains(n));
+    number.ok_or_else(|| format!("write a number from {least} to {most}"))
+}
+
+fn rate(text: &str) -> Result<f64, String> {
+    number(text, 0.01, 10_000.0)
+}
+
+fn growth(text: &str) -> Result<f64, String> {
+    number(text, 1.0, 100.0)
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    number(text, 0.0, 1.0)
+}
+
+impl RampFlags {
+    /// The configured bounds with these flags.
+    pub(super) fn policy(&self, bounds: &Bounds) -> Result<RampPolicy, CliError> {
+        let time =
+            |flag: Option<Span>, configured: Duration| flag.map_or(configured, |span| span.0);
+        let policy = RampPolicy {
+            canary: self.canary.unwrap_or(bounds.canary),
+            start_rate: self.start_rate.unwrap_or(bounds.start_rate),
+            growth: self.growth.unwrap_or(bounds.growth),
+            step: time(self.step, bounds.step),
+            max_rate: self.max_rate.unwrap_or(bounds.max_rate),
+            max_in_doubt: self.max_in_doubt.unwrap_or(bounds.max_in_doubt),
+            max_failure_ratio: self.max_failure_ratio.unwrap_or(bounds.max_failure_ratio),
+            max_backlog: bounds.max_backlog,
+            outcome_timeout: time(self.outcome_timeout, bounds.outcome_timeout),
+        };
+        if policy.max_rate < policy.start_rate {
+            let (start, most) = (policy.start_rate, policy.max_rate);
+            return Err(CliError::Usage(format!(
+                "the start rate {start} is above the highest rate {most}: raise --max-rate or lower \
+                 --start-rate"
+            )));
+        }
+        Ok(policy)
+    }
+}
+
+/// The redriver of this world's source.
+pub(super) async fn redriver(world: &World) -> Result<Redriver, CliError> {
+    if world.config.redriver.feedback == Feedback::Queue {
+        return Err(wiring::not_built("redriver.feedback = \"queue\""));
+    }
+    let source = world.source().await?;
+    let max_message_bytes = source.facts().await?.max_message_bytes;
+    let sweeper = sweeper(world).await?;
+    Ok(Redriver {
+        vault: Arc::clone(&sweeper.vault),
+        ledger: Arc::clone(&sweeper.ledger),
+        runs: Arc::clone(&sweeper.runs),
+        clock: Arc::clone(&sweeper.clock),
+        prefix: sweeper.prefix.clone(),
+        owner: sweeper.owner.clone(),
+        source: Arc::new(source),
+        max_message_bytes,
+        lease: world.config.redriver.lease,
+        remember: world.config.identity.remember,
+        sweeper,
+    })
+}
+
+/// The sweeper of this world's DLQ.
+pub(super) async fn sweeper(world: &World) -> Result<Sweeper, CliError> {
+    let source = world.source().await?;
+    let dlq = world.needed_dlq(&source).await?;
+    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
+    let ledger = Arc::new(world.ledger());
+    Ok(Sweeper {
+        source: source.name().clone(),
+        dlq: Arc::new(dlq),
+        vault: Arc::new(world.vault().await),
+        ledger: ledger.clone(),
+        runs: ledger,
+        clock,
+        prefix: world.config.vault.prefix.as_str().to_owned(),
+        owner: wiring::owner(),
+    })
+}
+
+impl From<RedriveError> for CliError {
+    fn from(error: RedriveError) -> Self {
+        let text = error.to_string();
+        match error {
+            RedriveError::Port(error) => Self::Port(error),
+            RedriveError::NoRun(_) => Self::NotFound(text),
+            RedriveError::Open(_)
+            | RedriveError::Fenced(_)
+            | RedriveError::Refused { why: RunError::Held { .. }, .. } => Self::TryAgain(text),
+            RedriveError::Refused { .. }
+            | RedriveError::PlanHash { .. }
+            | RedriveError::Unusable { .. } => Self::Failed(text),
+        }
+    }
+}
+
+/// The exit code that a report means.
+pub(super) fn exit_of(report: &Report) -> Exit {
+    if report.is_well() { Exit::Ok } else { Exit::Partial }
+}
+
+/// The run that a command is about.
+pub(super) async fn find(redriver: &Redriver, id: Option<&RunId>) -> Result<Run, CliError> {
+    let found = redriver.find(id).await?;
+    found.map(crate::port::evidence::Stored::into_inner).ok_or_else(|| {
+        let queue = redriver.source.name();
+        CliError::NotFound(format!("no run of {queue} yet: see `redrive start --help`"))
+    })
+}
+
+/// Counters as every command prints them.
+#[derive(Debug, Serialize)]
+pub(super) struct ReportShape<'a> {
+    run_id: Option<&'a str>,
+    state: State,
+    #[serde(flatten)]
+    counts: Counts,
+    by_code: Vec<CodeShape<'a>>,
+    errors: Vec<ErrorShape<'a>>,
+    resolution_rate: Option<f64>,
+    balanced: bool,
+    started_at: Option<String>,
+    ended_at: Option<String>,
+}
+
+#[derive(Debug, Serialize)]
+struct CodeShape<'a> {
+    error_code: &'a str,
+    #[serde(flatten)]
+    counts: Counts,
+}
+
+#[derive(Debug, Serialize)]
+struct ErrorShape<'a> {
+    record_id: &'a str,
+    kind: &'a str,
+    code: &'a str,
+    detail: &'a str,
+}
+
+/// The same with what only an open run has.
+#[derive(Debug, Serialize)]
+pub(super) struct StatusShape<'a> {
+    #[serde(flatten)]
+    report: ReportShape<'a>,
+    rate: f64,
+    window: u32,
+    phase: &'static str,
+}
+
+impl<'a> ReportShape<'a> {
+    /// A selection that found nothing.
+    pub(super) const fn empty() -> Self {
+        Self {
+            run_id: None,
+            state: State::Completed,
+            counts: Counts::NONE,
+            by_code: Vec::new(),
+            errors: Vec::new(),
+            resolution_rate: None,
+            balanced: true,
+            started_at: None,
+            ended_at: None,
+        }
+    }
+
+    pub(super) fn new(report: &'a Report) -> Self {
+        let by_code = report.by_code.iter();
+        let by_code = by_code.map(|(c, n)| CodeShape { error_code: c.as_str(), counts: *n });
+        let errors = report.troubles.iter().map(|trouble| ErrorShape {
+            record_id: trouble.record_id.as_str(),
+            kind: trouble.kind,
+            code: trouble.code.as_str(),
+            detail: &trouble.detail,
+        });
+        Self {
+            run_id: Some(report.run.id.as_str()),
+            state: report.run.state,
+            counts: report.counts,
+            by_code: by_code.collect(),
+            errors: errors.collect(),
+            resolution_rate: report.resolution_rate(),
+            balanced: report.is_balanced(),
+            started_at: Some(report.run.started_at.to_rfc3339()),
+            ended_at: report.run.ended_at.map(Wall::to_rfc3339),
+        }
+    }
+}
+
+impl<'a> StatusShape<'a> {
+    pub(super) fn new(report: &'a Report) -> Self {
+        Self {
+            report: ReportShape::new(report),
+            rate: report.run.rate,
+            window: report.run.window,
+            phase: phase(report),
+        }
+    }
+}
+
+/// Where a run is, as its counters tell.
+fn phase(report: &Report) -> &'static str {
+    let Counts { resolved, failed_again, .. } = report.counts;
+    match report.run.state {
+        State::Running
+            if resolved.saturating_add(failed_again) < u64::from(report.run.policy.canary) =>
+        {
+            name_of(Phase::Canary)
+        }
+        State::Running => name_of(Phase::Ramp),
+        state @ (State::Paused | State::Completed | State::Tripped | State::Aborted) => {
+            state.name()
+        }
+    }
+}
+
+const fn name_of(phase: Phase) -> &'static str {
+    match phase {
+        Phase::Canary => "canary",
+        Phase::Ramp => "ramp",
+    }
+}
+
+/// Prints a report as text.
+pub(super) fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
+    let Report { run, counts, .. } = report;
+    writeln!(out, "run {}  {}", run.id, run.state.name())?;
+    let mut table =
+        Table::new(["CODE", "PLANNED", "SENT", "RESOLVED", "DUPLICATES", "FAILED AGAIN", "OTHER"]);
+    let all = (String::from("all"), *counts);
+    let codes = report.by_code.iter().map(|(code, counts)| (code.to_string(), *counts));
+    for (code, n) in codes.chain([all]) {
+        let done = n.resolved.saturating_add(n.failed_again);
+        let other = n.planned.saturating_sub(done);
+        let cells = [n.planned, n.sent, n.resolved, n.duplicates, n.failed_again, other];
+        let [planned, sent, resolved, duplicates, failed_again, other] =
+            cells.map(|count| count.to_string());
+        table.row(out, [code, planned, sent, resolved, duplicates, failed_again, other])?;
+    }
+    table.flush(out)?;
+    let Counts { not_sent, in_doubt, discarded, skipped, errored, .. } = *counts;
+    writeln!(
+        out,
+        "other: {not_sent} not sent, {in_doubt} in doubt, {discarded} discarded, {skipped} skipped, \
+         {errored} errored"
+    )?;
+    for trouble in &report.troubles {
+        let (kind, code, detail) = (trouble.kind, &trouble.code, render::plain(&trouble.detail));
+        writeln!(out, "{}  {kind}  {code}  {detail}", trouble.record_id)?;
+    }
+    match report.is_balanced() {
+        true => writeln!(out, "balanced: planned is the sum of all outcomes"),
+        false => writeln!(out, "NOT BALANCED: planned is not the sum of all outcomes"),
+    }
+}
+
+/// Prints a report.
+pub(super) fn print(json: bool, report: &Report) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    if json {
+        render::json(&mut out, &ReportShape::new(report))
+    } else {
+        Ok(text(&mut out, report)?)
+    }
+}
+
+/// How often a line of progress is printed where there is no terminal.
+const EVERY: Duration = Duration::from_secs(2);
+
+/// Progress on stderr: one line that changes on a terminal, else a line now and then.
+pub(super) struct Display {
+    bar: ProgressBar,
+    clock: Arc<dyn Clock>,
+    printed: Option<(Mono, Progress)>,
+}
+
+impl Display {
+    pub(super) fn new(clock: Arc<dyn Clock>) -> Self {
+        let bar = ProgressBar::new_spinner();
+        if let Ok(style) = ProgressStyle::with_template("{spinner} {msg}") {
+            bar.set_style(style);
+        }
+        Self { bar, clock, printed: None }
+    }
+
+    pub(super) fn show(&mut self, progress: Progress) {
+        if io::stderr().is_terminal() {
+            self.bar.set_message(line(&progress));
+            self.bar.tick();
+            return;
+        }
+        let now = self.clock.mono();
+        let due = self.printed.is_none_or(|(at, last)| {
+            let moved = last.phase != progress.phase || now.since(at) >= EVERY;
+            moved && last != progress
+        });
+        if due {
+            self.printed = Some((now, progress));
+            // Progress is for whoever looks; nobody may.
+            let _unseen = writeln!(io::stderr().lock(), "{}", line(&progress));
+        }
+    }
+
+    pub(super) fn finish(&self) {
+        self.bar.finish_and_clear();
+    }
+}
+
+fn line(progress: &Progress) -> String {
+    let Counts { planned, sent, in_doubt, resolved, failed_again, .. } = progress.counts;
+    let (phase, rate, window) = (name_of(progress.phase), progress.rate, progress.window);
+    format!(
+        "{phase:6}  {rate:.1}/s  in doubt {in_doubt}/{window}  sent {sent}/{planned}  resolved \
+         {resolved}  failed again {failed_again}"
+    )
+}

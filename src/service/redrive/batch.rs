@@ -1,0 +1,279 @@
+//! One batch: envelopes, take, send, confirm.
+
+use super::executor::Executor;
+use super::{RedriveError, Redriver};
+use crate::domain::batch::plan_batches;
+use crate::domain::envelope::{self, Envelope};
+use crate::domain::failure::ErrorClass;
+use crate::domain::id::{RecordId, RunId, Sha256Hex};
+use crate::domain::message::{MAX_MESSAGE_BYTES, Outgoing};
+use crate::domain::plan::is_at_cap;
+use crate::domain::record::{self, Blocked, EarlierSend, Record, Step};
+use crate::domain::token::{Copy, Marker, Original, without_lineage, wrap};
+use crate::port::error::PortError;
+use crate::port::evidence::Stored;
+use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
+use crate::port::queue::{Accepted, EntryError};
+
+/// How often a send whose answer is unknown is made.
+const SENDS: u32 = 5;
+/// The pause between them; it doubles.
+const PAUSE: std::time::Duration = std::time::Duration::from_millis(200);
+
+/// A record that is about to be taken.
+pub(super) enum Ready {
+    /// With its original, to be sent.
+    Send(Box<Envelope>),
+    /// It is at its cap.
+    AtCap,
+    /// It cannot be sent.
+    Unsendable,
+}
+
+/// A record that is taken, and its copy.
+pub(super) struct Taken {
+    /// Its place in the plan.
+    pub index: usize,
+    /// The record.
+    pub id: RecordId,
+    /// The record as stored, redriving.
+    pub record: Record,
+    /// The copy.
+    pub copy: Outgoing,
+}
+
+/// What became of one send.
+pub(super) enum Sent {
+    /// SQS accepted it.
+    Accepted,
+    /// SQS refused it.
+    Refused(EarlierSend),
+}
+
+impl Redriver {
+    /// Gets what is to be sent of a record. Only what concerns this record alone makes it unsendable.
+    pub(super) async fn ready(
+        &self,
+        id: &RecordId,
+        record: &Record,
+        max_redrives: u32,
+    ) -> Result<Ready, RedriveError> {
+        if is_at_cap(record, max_redrives) {
+            return Ok(Ready::AtCap);
+        }
+        Ok(match self.original(id, record).await? {
+            Some(envelope) => Ready::Send(Box::new(envelope)),
+            None => Ready::Unsendable,
+        })
+    }
+
+    /// The record's original, checked; none if its envelope is missing, forbidden or corrupt.
+    pub(super) async fn original(
+        &self,
+        id: &RecordId,
+        record: &Record,
+    ) -> Result<Option<Envelope>, RedriveError> {
+        let key = &record.envelope;
+        let unsendable = |why: &str| {
+            tracing::warn!(record_id = %id, envelope = %key, why, "record cannot be sent");
+            Ok(None)
+        };
+        if !key.as_str().starts_with(&envelope::folder(&self.prefix, self.queue())) {
+            return unsendable("the envelope is outside the vault");
+        }
+        let get = || async {
+            match self.vault.get(key).await {
+                Ok(bytes) => Ok(Ok(bytes)),
+                Err(e) if concerns_one_object(&e) => Ok(Err(e.code().to_owned())),
+                Err(e) => Err(e),
+            }
+        };
+        let bytes = match self.insist(get).await? {
+            Ok(bytes) => bytes,
+            Err(code) => return unsendable(&code),
+        };
+        match Envelope::decode(&bytes) {
+            Ok(envelope) if envelope.record_id == *id => Ok(Some(envelope)),
+            Ok(_) => unsendable("the envelope is of another record"),
+            Err(e) => unsendable(&e.to_string()),
+        }
+    }
+
+    /// The copy of a record that is redriving.
+    pub(super) fn copy(
+        &self,
+        run: &RunId,
+        id: &RecordId,
+        record: &Record,
+        envelope: &Envelope,
+    ) -> Result<Outgoing, RedriveError> {
+        let marker = Marker::Copy(Copy {
+            queue: self.queue().clone(),
+            record: id.clone(),
+            run: run.clone(),
+            n: record.redrive_count,
+            sent_ms: record.sent,
+            sha256: Sha256Hex::of(envelope.payload.body.as_bytes()),
+            force: false,
+        });
+        let trace_header = envelope.message.trace_header.as_deref().map(without_lineage);
+        let original = Original {
+            body: &envelope.payload.body,
+            attributes: &envelope.attributes,
+            trace_header: trace_header.as_deref(),
+            group_id: envelope.message.group_id.as_deref(),
+        };
+        wrap(&marker, &original, self.max_message_bytes)
+            .map_err(|e| super::draft::unusable(record.envelope.as_str(), &e))
+    }
+
+    /// Sends copies, again where the answer is unknown, until each is accepted or refused.
+    pub(super) async fn send(
+        &self,
+        copies: &[&Outgoing],
+        earlier: EarlierSend,
+    ) -> Result<Vec<Sent>, PortError> {
+        let mut settled: Vec<Option<Sent>> = copies.iter().map(|_| None).collect();
+        let mut earlier = earlier;
+        let mut pause = PAUSE;
+        let mut last = None;
+        for _ in 0..SENDS {
+            let open: Vec<usize> =
+                settled.iter().enumerate().filter(|(_, s)| s.is_none()).map(|(i, _)| i).collect();
+            if open.is_empty() {
+                break;
+            }
+            for (index, answer) in self.send_once(copies, &open, &mut last).await {
+                match answer {
+                    Some(Ok(_)) => put(&mut settled, index, Sent::Accepted),
+                    Some(Err(e)) if e.sender_fault => {
+                        tracing::warn!(code = e.code, "copy refused");
+                        put(&mut settled, index, Sent::Refused(earlier));
+                    }
+                    Some(Err(_)) | None => {}
+                }
+            }
+            if settled.iter().any(Option::is_none) {
+                earlier = EarlierSend::Unknown;
+                tokio::time::sleep(pause).await;
+                pause = pause.saturating_mul(2);
+            }
+        }
+        let all: Option<Vec<Sent>> = settled.into_iter().collect();
+        all.ok_or_else(|| last.unwrap_or_else(|| self.unanswered()))
+    }
+
+    /// One try of the open copies; `None` for an entry whose whole call failed.
+    async fn send_once(
+        &self,
+        copies: &[&Outgoing],
+        open: &[usize],
+        last: &mut Option<PortError>,
+    ) -> Vec<(usize, Option<Result<Stored<Accepted>, EntryError>>)> {
+        let messages: Vec<Outgoing> =
+            open.iter().filter_map(|i| copies.get(*i)).map(|copy| (*copy).clone()).collect();
+        let sizes: Vec<usize> = messages.iter().map(Outgoing::size).collect();
+        let mut answers = Vec::new();
+        for range in plan_batches(&sizes, MAX_MESSAGE_BYTES) {
+            let (Some(batch), Some(indices)) = (messages.get(range.clone()), open.get(range))
+            else {
+                continue;
+            };
+            match self.source.send(batch).await {
+                Ok(entries) => {
+                    answers.extend(indices.iter().copied().zip(entries.into_iter().map(Some)));
+                }
+                Err(error) => {
+                    tracing::warn!(%error, "send failed: whether copies were accepted is unknown");
+                    *last = Some(error);
+                }
+            }
+        }
+        answers
+    }
+
+    fn unanswered(&self) -> PortError {
+        PortError::new(
+            ErrorClass::Transient,
+            crate::port::error::Target::Sqs,
+            "SendMessageBatch",
+            self.queue().as_str(),
+            "InternalError",
+        )
+    }
+
+    /// Writes what became of one send to the record. `None`: the record had moved on already.
+    pub(super) async fn settle_send(
+        &self,
+        run: &RunId,
+        taken: &Taken,
+        sent: &Sent,
+    ) -> Result<Option<Stored<Record>>, RedriveError> {
+        let (run, n) = (run.clone(), taken.record.redrive_count);
+        let event = match sent {
+            Sent::Accepted => record::Event::SendConfirmed { run, n },
+            Sent::Refused(earlier) => record::Event::SendRefused { run, n, earlier: *earlier },
+        };
+        let now = self.clock.wall();
+        let Ok(Step::Write(next)) = record::apply(Some(&taken.record), &event, self.remember, now)
+        else {
+            return Ok(None);
+        };
+        let write = RecordWrite {
+            id: taken.id.clone(),
+            expect: Expect::Is(Box::new(taken.record.clone())),
+            next: *next,
+        };
+        let ledger = self.ledger.as_ref();
+        match self.insist(|| write_record(ledger, &write, now)).await {
+            Ok(stored) => Ok(Some(stored)),
+            Err(WriteError::Lost(_)) => Ok(None),
+            Err(WriteError::Unknown(e)) => Err(e.into()),
+        }
+    }
+}
+
+fn put(settled: &mut [Option<Sent>], index: usize, sent: Sent) {
+    if let Some(place) = settled.get_mut(index) {
+        *place = Some(sent);
+    }
+}
+
+/// Whether an error of the vault is about this object and not about the vault.
+fn concerns_one_object(error: &PortError) -> bool {
+    match error.class() {
+        ErrorClass::NotFound => error.code() != "NoSuchBucket",
+        ErrorClass::Denied | ErrorClass::Invalid => true,
+        ErrorClass::Throttled
+        | ErrorClass::Transient
+        | ErrorClass::ConditionLost
+        | ErrorClass::Bug => false,
+    }
+}
+
+impl Executor<'_> {
+    /// The write that a record's taking needs, by what is ready of it; none if it may not be taken.
+    pub(super) fn taking(
+        &self,
+        id: &RecordId,
+        record: &Record,
+        ready: &Ready,
+    ) -> Option<RecordWrite> {
+        let run = self.run.id.clone();
+        let event = match ready {
+            Ready::Send(_) | Ready::AtCap => {
+                record::Event::Take { run, max_redrives: self.run.max_redrives }
+            }
+            Ready::Unsendable => record::Event::Unsendable { run, why: Blocked::Unreadable },
+        };
+        let now = self.redriver.clock.wall();
+        match record::apply(Some(record), &event, self.redriver.remember, now) {
+            Ok(Step::Write(next)) => Some(RecordWrite {
+                id: id.clone(),
+                expect: Expect::Is(Box::new(record.clone())),
+                next: *next,
+            }),
+            Ok(_) | Err(_) => None,
+        }
+    }
+}

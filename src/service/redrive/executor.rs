@@ -1,0 +1,473 @@
+//! The executor of a run: one loop that reads outcomes, decides by the ramp, and sends the next batch.
+//!
+//! A tick: outcomes, then whether to stop, then the lease, then a batch. The batch in hand is always
+//! brought to its end before the loop stops. Everything in memory is rebuilt from the vault and the
+//! ledger when another executor takes over.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use tokio_util::sync::CancellationToken;
+
+use super::batch::{Ready, Sent, Taken};
+use super::outcome::Tracked;
+use super::{RedriveError, Redriver};
+use crate::domain::id::RecordId;
+use crate::domain::message::MAX_BATCH_ENTRIES;
+use crate::domain::pacer::Pacer;
+use crate::domain::ramp::{Outcome, Phase, Pressure, Ramp};
+use crate::domain::record::EarlierSend;
+use crate::domain::run::{self, Counts, Event, OutcomeLine, Run, Standing};
+use crate::domain::time::Mono;
+use crate::port::evidence::Stored;
+use crate::port::ledger::{Condition, RecordWrite, WriteError};
+use crate::port::runs::TakeError;
+use crate::service::sweeper::SweepError;
+
+/// How often outcomes are read.
+const TICK: Duration = Duration::from_millis(200);
+/// How often a batch is put together again after its records changed.
+const TRIES: u32 = 5;
+/// How often the DLQ is swept along the run.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// How long the last sweep waits for another one to end.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(30);
+
+/// Where a run is, for a display.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Progress {
+    /// Canary or ramp.
+    pub phase: Phase,
+    /// Sends a second.
+    pub rate: f64,
+    /// Copies that may be in doubt.
+    pub window: u32,
+    /// The counters.
+    pub counts: Counts,
+}
+
+/// One executor at work.
+pub(super) struct Executor<'a> {
+    pub redriver: &'a Redriver,
+    pub run: Run,
+    tracked: Vec<Tracked>,
+    doubt: BTreeSet<usize>,
+    place: usize,
+    ramp: Ramp,
+    pacer: Pacer,
+    /// Outcomes that are read and not yet written down.
+    fresh: Vec<OutcomeLine>,
+    read_at: Option<Mono>,
+    written_at: Mono,
+    swept_at: Mono,
+}
+
+impl Redriver {
+    /// Takes a run over (or back), for this executor alone.
+    ///
+    /// # Errors
+    /// The run is closed, or another executor holds it.
+    pub async fn claim(&self, run: &Run) -> Result<Stored<Run>, RedriveError> {
+        let event = Event::Claim { owner: self.owner.clone(), lease: self.lease };
+        let refused = |why| RedriveError::Refused { id: run.id.clone(), why };
+        let next = run.apply(&event, self.clock.wall()).map_err(refused)?;
+        match self.insist(|| self.runs.put_run(run, &next)).await {
+            Ok(stored) => Ok(stored),
+            Err(WriteError::Lost(_)) => Err(RedriveError::Fenced(run.id.clone())),
+            Err(WriteError::Unknown(e)) => Err(e.into()),
+        }
+    }
+
+    /// Executes a run that is ours until it is completed, trips, or is stopped (then it is paused).
+    ///
+    /// # Errors
+    /// A dependency failed, or another executor has taken over; the run can be resumed.
+    pub async fn execute(
+        &self,
+        run: Stored<Run>,
+        stop: &CancellationToken,
+        watch: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Run, RedriveError> {
+        let run = run.into_inner();
+        let (tracked, objects) = self.track(&run).await?;
+        let now = self.clock.mono();
+        let place = usize::try_from(run.place).unwrap_or(usize::MAX).min(tracked.len());
+        let in_doubt = tracked.iter().enumerate();
+        let in_doubt = in_doubt.filter(|(_, t)| t.standing == Standing::InDoubt);
+        let mut executor = Executor {
+            redriver: self,
+            doubt: in_doubt.map(|(i, _)| i).collect(),
+            place,
+            ramp: Ramp::new(run.policy, now),
+            pacer: Pacer::new(run.policy.start_rate, now),
+            fresh: Vec::new(),
+            read_at: None,
+            written_at: now,
+            swept_at: now,
+            tracked,
+            run: Run { outcome_objects: objects, ..run },
+        };
+        executor.sweep().await;
+        executor.send_in_hand().await?;
+        executor.work(stop, watch).await
+    }
+}
+
+impl Executor<'_> {
+    async fn work(
+        mut self,
+        stop: &CancellationToken,
+        watch: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Run, RedriveError> {
+        loop {
+            self.read_outcomes().await?;
+            watch(self.progress());
+            let now = self.now();
+            if let Some(why) = self.ramp.trip(self.in_doubt(), now) {
+                self.end(Event::Trip(why)).await?;
+                break;
+            }
+            if self.place == self.tracked.len() && self.doubt.is_empty() {
+                self.end(Event::Complete).await?;
+                break;
+            }
+            if stop.is_cancelled() {
+                self.end(Event::Pause).await?;
+                break;
+            }
+            self.keep_lease().await?;
+            let rate = self.ramp.step(Pressure::None, now);
+            self.pacer.set_rate(rate, now);
+            let pause = self.send_next().await?;
+            if now.since(self.swept_at) >= SWEEP_EVERY {
+                self.sweep().await;
+            }
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+        watch(self.progress());
+        Ok(self.run)
+    }
+
+    fn now(&self) -> Mono {
+        self.redriver.clock.mono()
+    }
+
+    fn in_doubt(&self) -> u32 {
+        u32::try_from(self.doubt.len()).unwrap_or(u32::MAX)
+    }
+
+    fn counts(&self) -> Counts {
+        let standings = self.tracked.iter().map(|t| (&t.planned.error_code, t.standing, t.sent));
+        run::count(standings).0
+    }
+
+    fn progress(&self) -> Progress {
+        let (phase, window) = (self.ramp.phase(), self.ramp.window());
+        Progress { phase, rate: self.pacer.rate(), window, counts: self.counts() }
+    }
+
+    /// Sends the next batch if ramp and pacer allow; says how long to wait before the next tick.
+    async fn send_next(&mut self) -> Result<Duration, RedriveError> {
+        let left = self.tracked.len().saturating_sub(self.place);
+        let room = usize::try_from(self.ramp.allowance(self.in_doubt())).unwrap_or(usize::MAX);
+        let want = left.min(room).min(MAX_BATCH_ENTRIES);
+        if want == 0 {
+            return Ok(TICK);
+        }
+        let now = self.now();
+        let wait = self.pacer.wait_for(want, now);
+        if !wait.is_zero() {
+            return Ok(wait.min(TICK));
+        }
+        let count = want.min(self.pacer.allowed(now));
+        self.send_batch(count).await?;
+        Ok(Duration::ZERO)
+    }
+
+    /// Takes the next `count` records of the plan and sends what can be sent of them.
+    async fn send_batch(&mut self, count: usize) -> Result<(), RedriveError> {
+        for _ in 0..TRIES {
+            let indices: Vec<usize> = (self.place..self.tracked.len()).take(count).collect();
+            let ids: Vec<RecordId> = indices.iter().filter_map(|i| self.id(*i)).collect();
+            let records = self.redriver.read_records(&ids).await?;
+            let mut writes: Vec<(usize, RecordWrite, Ready)> = Vec::new();
+            let mut dropped: Vec<(usize, Standing, bool)> = Vec::new();
+            for ((index, id), record) in indices.iter().zip(&ids).zip(&records) {
+                let record = record.as_ref().map(Stored::get);
+                let standing = run::standing(record, &self.run.id);
+                let Some(record) = record.filter(|_| standing == Standing::NotSent) else {
+                    let sent = run::was_sent(record, &self.run.id, standing);
+                    dropped.push((*index, standing, sent));
+                    continue;
+                };
+                let ready = self.redriver.ready(id, record, self.run.max_redrives).await?;
+                if let Some(write) = self.taking(id, record, &ready) {
+                    writes.push((*index, write, ready));
+                }
+            }
+            if let Some(stored) = self.take(count, &writes).await? {
+                for (index, standing, sent) in dropped {
+                    self.learn(index, standing, sent);
+                }
+                return self.send_taken(writes, stored).await;
+            }
+        }
+        let id = self.run.id.as_str();
+        let class = crate::domain::failure::ErrorClass::Transient;
+        let target = crate::port::error::Target::DynamoDb;
+        Err(crate::port::error::PortError::new(class, target, "take", id, "Contended").into())
+    }
+
+    fn id(&self, index: usize) -> Option<RecordId> {
+        self.tracked.get(index).map(|tracked| tracked.planned.record_id.clone())
+    }
+
+    /// Takes a batch; `None` if a record has changed meanwhile.
+    async fn take(
+        &mut self,
+        count: usize,
+        writes: &[(usize, RecordWrite, Ready)],
+    ) -> Result<Option<Vec<Stored<crate::domain::record::Record>>>, RedriveError> {
+        let mut next = self.next_run(&Event::Extend { lease: self.redriver.lease })?;
+        let place = self.place.saturating_add(count).min(self.tracked.len());
+        next.place = u64::try_from(place).unwrap_or(u64::MAX);
+        let to_send = writes.iter().filter(|(_, _, ready)| matches!(ready, Ready::Send(_)));
+        next.batch = to_send.map(|(_, write, _)| write.id.clone()).collect();
+        let records: Vec<RecordWrite> = writes.iter().map(|(_, write, _)| write.clone()).collect();
+        let runs = &self.redriver.runs;
+        let now = self.redriver.clock.wall();
+        let taken = self.redriver.insist(|| runs.take(&self.run, &next, &records, now)).await;
+        match taken {
+            Ok((run, stored)) => {
+                self.run = run.into_inner();
+                self.place = place;
+                self.written_at = self.now();
+                Ok(Some(stored))
+            }
+            Err(TakeError::Lost { run: Condition::Held, .. }) => Ok(None),
+            Err(TakeError::Lost { run: Condition::Lost(_), .. }) => {
+                Err(RedriveError::Fenced(self.run.id.clone()))
+            }
+            Err(TakeError::Unknown(e)) => Err(e.into()),
+        }
+    }
+
+    /// Sends the copies of a batch that is taken, and learns of what is not sent.
+    async fn send_taken(
+        &mut self,
+        writes: Vec<(usize, RecordWrite, Ready)>,
+        stored: Vec<Stored<crate::domain::record::Record>>,
+    ) -> Result<(), RedriveError> {
+        let mut taken = Vec::new();
+        for ((index, write, ready), stored) in writes.into_iter().zip(stored) {
+            let envelope = match ready {
+                Ready::Send(envelope) => envelope,
+                Ready::AtCap => {
+                    self.learn(index, Standing::Discarded, false);
+                    continue;
+                }
+                Ready::Unsendable => {
+                    self.learn(index, Standing::Errored, false);
+                    continue;
+                }
+            };
+            let record = stored.into_inner();
+            let copy = self.redriver.copy(&self.run.id, &write.id, &record, &envelope)?;
+            taken.push(Taken { index, id: write.id, record, copy });
+        }
+        let (before, now) = (self.in_doubt(), self.now());
+        for taken in &taken {
+            self.learn(taken.index, Standing::InDoubt, false);
+        }
+        self.ramp.sent(u32::try_from(taken.len()).unwrap_or(u32::MAX), before, now);
+        self.pacer.sent(taken.len(), now);
+        self.send_and_settle(&taken, EarlierSend::None).await
+    }
+
+    async fn send_and_settle(
+        &mut self,
+        taken: &[Taken],
+        earlier: EarlierSend,
+    ) -> Result<(), RedriveError> {
+        let copies: Vec<_> = taken.iter().map(|taken| &taken.copy).collect();
+        let answers = self.redriver.send(&copies, earlier).await?;
+        for (taken, sent) in taken.iter().zip(answers) {
+            let settled = self.redriver.settle_send(&self.run.id, taken, &sent).await?;
+            match sent {
+                Sent::Accepted => {
+                    if let Some(tracked) = self.tracked.get_mut(taken.index) {
+                        tracked.sent = true;
+                    }
+                }
+                Sent::Refused(_) if settled.is_some() => {
+                    self.ramp.without_outcome(1);
+                    self.learn(taken.index, Standing::Errored, false);
+                }
+                // An earlier send of it got through and came back: its outcome is read from the record.
+                Sent::Refused(_) => {}
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends the batch that an earlier executor had in hand, as far as it is not confirmed.
+    async fn send_in_hand(&mut self) -> Result<(), RedriveError> {
+        let batch: BTreeSet<RecordId> = self.run.batch.iter().cloned().collect();
+        let indices = self.doubt.iter().copied();
+        let in_hand: Vec<(usize, RecordId)> = indices
+            .filter_map(|index| Some((index, self.id(index)?)))
+            .filter(|(_, id)| batch.contains(id))
+            .collect();
+        let ids: Vec<RecordId> = in_hand.iter().map(|(_, id)| id.clone()).collect();
+        let records = self.redriver.read_records(&ids).await?;
+        let mut taken = Vec::new();
+        for ((index, id), record) in in_hand.into_iter().zip(records) {
+            let Some(record) = record.map(Stored::into_inner) else { continue };
+            let ours = record.run_id.as_ref() == Some(&self.run.id);
+            if !ours || record.state != crate::domain::record::State::Redriving {
+                continue;
+            }
+            // Should it have become unreadable, the copy that may be out decides.
+            if let Some(envelope) = self.redriver.original(&id, &record).await? {
+                let copy = self.redriver.copy(&self.run.id, &id, &record, &envelope)?;
+                taken.push(Taken { index, id, record, copy });
+            }
+        }
+        let (before, now) = (self.in_doubt(), self.now());
+        self.ramp.sent(before, 0, now);
+        self.pacer.sent(taken.len(), now);
+        self.send_and_settle(&taken, EarlierSend::Unknown).await
+    }
+
+    /// Reads the records in doubt, once a tick, and writes down what is new.
+    async fn read_outcomes(&mut self) -> Result<(), RedriveError> {
+        let now = self.now();
+        if self.read_at.is_some_and(|at| now.since(at) < TICK) {
+            return Ok(());
+        }
+        self.read_at = Some(now);
+        let doubt: Vec<(usize, RecordId)> =
+            self.doubt.iter().filter_map(|i| Some((*i, self.id(*i)?))).collect();
+        let ids: Vec<RecordId> = doubt.iter().map(|(_, id)| id.clone()).collect();
+        let records = self.redriver.read_records(&ids).await?;
+        for ((index, _), record) in doubt.iter().zip(records) {
+            let record = record.as_ref().map(Stored::get);
+            let standing = run::standing(record, &self.run.id);
+            if standing != Standing::InDoubt {
+                let sent = run::was_sent(record, &self.run.id, standing);
+                self.outcome(standing);
+                self.learn(*index, standing, sent);
+            }
+        }
+        if self.fresh.is_empty() {
+            return Ok(());
+        }
+        let lines = std::mem::take(&mut self.fresh);
+        let objects = self.run.outcome_objects;
+        let objects = self.redriver.write_outcomes(&self.run.id, objects, &lines).await?;
+        self.run.outcome_objects = objects;
+        self.write(&Event::Extend { lease: self.redriver.lease }).await
+    }
+
+    /// Tells the ramp of a copy that is no longer in doubt.
+    fn outcome(&mut self, standing: Standing) {
+        let now = self.now();
+        match standing {
+            Standing::Resolved => self.ramp.outcome(Outcome::Good, now),
+            Standing::Duplicate => self.ramp.outcome(Outcome::Duplicate, now),
+            Standing::FailedAgain => self.ramp.outcome(Outcome::FailedAgain, now),
+            Standing::Discarded | Standing::Skipped | Standing::Errored | Standing::NotSent => {
+                self.ramp.without_outcome(1);
+            }
+            Standing::InDoubt => {}
+        }
+    }
+
+    /// Notes what became of a record; the first outcome stays.
+    fn learn(&mut self, index: usize, standing: Standing, sent: bool) {
+        let Some(tracked) = self.tracked.get_mut(index) else { return };
+        if tracked.standing.is_outcome() {
+            return;
+        }
+        tracked.standing = standing;
+        tracked.sent |= sent;
+        if standing == Standing::InDoubt {
+            self.doubt.insert(index);
+        } else {
+            self.doubt.remove(&index);
+        }
+        if standing.is_outcome() {
+            self.fresh.push(OutcomeLine {
+                record_id: tracked.planned.record_id.clone(),
+                outcome: standing,
+                sent: tracked.sent,
+                at_ms: self.redriver.clock.wall(),
+            });
+        }
+    }
+
+    async fn keep_lease(&mut self) -> Result<(), RedriveError> {
+        if self.now().since(self.written_at) < self.redriver.lease.div_f64(3.0) {
+            return Ok(());
+        }
+        self.write(&Event::Extend { lease: self.redriver.lease }).await
+    }
+
+    fn next_run(&self, event: &Event) -> Result<Run, RedriveError> {
+        let refused = |why| RedriveError::Refused { id: self.run.id.clone(), why };
+        let next = self.run.apply(event, self.redriver.clock.wall()).map_err(refused)?;
+        let (rate, window) = (self.pacer.rate(), self.ramp.window());
+        Ok(Run { rate, window, counts: self.counts(), batch: Vec::new(), ..next })
+    }
+
+    async fn write(&mut self, event: &Event) -> Result<(), RedriveError> {
+        let next = self.next_run(event)?;
+        let runs = &self.redriver.runs;
+        match self.redriver.insist(|| runs.put_run(&self.run, &next)).await {
+            Ok(stored) => {
+                self.run = stored.into_inner();
+                self.written_at = self.now();
+                Ok(())
+            }
+            Err(WriteError::Lost(_)) => Err(RedriveError::Fenced(self.run.id.clone())),
+            Err(WriteError::Unknown(e)) => Err(e.into()),
+        }
+    }
+
+    /// Ends the execution with its last word. A run that does not go on sweeps first, so that the DLQ's
+    /// depth is true.
+    async fn end(&mut self, event: Event) -> Result<(), RedriveError> {
+        let given_up = self.now().plus(SWEEP_PATIENCE);
+        let last = event != Event::Pause;
+        while last && self.sweep().await == Swept::Busy && self.now() < given_up {
+            self.keep_lease().await?;
+            tokio::time::sleep(TICK).await;
+        }
+        self.write(&event).await
+    }
+
+    async fn sweep(&mut self) -> Swept {
+        self.swept_at = self.now();
+        match self.redriver.sweeper.pass(u64::MAX, &CancellationToken::new()).await {
+            Ok(_) => Swept::Done,
+            Err(SweepError::Held { .. }) => Swept::Busy,
+            Err(SweepError::Port(error)) => {
+                tracing::warn!(%error, "the sweep failed: tokens of redriven records may remain");
+                Swept::Done
+            }
+        }
+    }
+}
+
+/// Whether a sweep was made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Swept {
+    /// It was, or it failed.
+    Done,
+    /// Another one is under way.
+    Busy,
+}
