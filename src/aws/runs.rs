@@ -25,7 +25,7 @@ use crate::port::ledger::{Condition, RecordWrite, WriteError};
 use crate::port::runs::{MAX_READ, OpenError, PAGE_RUNS, RunPage, Runs, SweepLock, TakeError};
 
 /// How often keys that an answer left out are asked for again.
-const READ_AGAIN: u32 = 6;
+const READ_AGAIN: u32 = 5;
 /// The pause before the first time; each is twice the last.
 const READ_PAUSE: Duration = Duration::from_millis(25);
 /// Runs have no expiry, so any time reads them.

@@ -1,7 +1,7 @@
 //! A ledger in memory: every condition and the order of the index are DynamoDB's.
 //!
 //! An item past its expiry is kept until it is replaced, as TTL is late. The index never lags here.
-//! Runs and locks are among the same items, so that a batch is taken at once ([`super::runs`]).
+//! Runs and locks are among the same items, so that a batch is taken at once.
 
 use std::collections::BTreeMap;
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,12 +1,15 @@
 //! The rules of a batch: taken with its run or not at all, and why not; read in the order asked.
 
+use std::sync::Arc;
+
 use redrive::domain::id::{RecordId, RunId};
 use redrive::domain::record::{Record, State};
 use redrive::domain::run::Run;
 use redrive::domain::time::Wall;
 use redrive::port::evidence::Stored;
 use redrive::port::ledger::{Condition, Expect, RecordWrite};
-use redrive::port::runs::{MAX_READ, TakeError};
+use redrive::port::runs::{MAX_READ, Runs, TakeError};
+use redrive::sim::fault::{Fault, FaultRuns, Faults};
 
 use crate::item::{NOW, id, is, parked, record_write, started, written};
 use crate::on_both;
@@ -166,4 +169,21 @@ async fn many_records_are_read_at_once(s: &Subject) {
     }
     let too_many = vec![id("m-1"); MAX_READ + 1];
     assert!(s.runs.records(&too_many, NOW).await.is_err());
+}
+
+/// The wrapper of faults hides the answer of a take that was made.
+#[tokio::test]
+async fn a_fault_hides_the_answer_and_not_the_take() {
+    let s = sim().await;
+    let batch = ready(&s).await;
+    let faults = Faults::new();
+    faults.at_call_of("runs.take", 1, Fault::LostAnswer);
+    let runs = Arc::new(FaultRuns::new(Arc::clone(&s.runs), faults.clone()));
+    let (read, next, writes) = &batch;
+    let answer = runs.take(read, next, writes, NOW).await;
+    assert!(matches!(answer, Err(TakeError::Unknown(_))), "{answer:?}");
+    let s = Subject { runs, ledger: s.ledger };
+    assert_eq!(take(&s, &batch).await, afterwards(&batch));
+    assert_eq!(there(&s, &batch).await, afterwards(&batch));
+    assert_eq!(faults.log(), ["runs.take", "runs.take", "runs.run", "runs.records"]);
 }

@@ -1,6 +1,8 @@
 //! What the adapters make of answers that no well-behaved server gives: written out as they come over
 //! the wire, so that a change of protocol or SDK shows here first.
 
+mod runs;
+
 use std::sync::{Arc, Mutex};
 
 use axum::Router;

@@ -186,3 +186,106 @@ fn lease(reader: Reader<'_>) -> Result<Option<ExecutorLease>, Undecodable> {
     let Some(until) = reader.time(LEASE_UNTIL)? else { return Ok(None) };
     Ok(Some(ExecutorLease { owner: reader.needed_text(OWNER)?.to_owned(), until }))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::item::EXPIRES_AT;
+    use crate::domain::id::Sha256Hex;
+
+    fn emptiest() -> Run {
+        Run {
+            id: RunId::new("run-1").unwrap(),
+            queue: QueueName::new("orders").unwrap(),
+            plan_hash: Sha256Hex::of(b"plan"),
+            note: None,
+            operator: "alice".to_owned(),
+            state: State::Running,
+            tripped: None,
+            policy: RampPolicy {
+                canary: 5,
+                start_rate: 0.1,
+                growth: 2.0,
+                step: Duration::from_secs(30),
+                max_rate: 50.0,
+                max_in_doubt: 1_000,
+                max_failure_ratio: 0.2,
+                max_backlog: 10_000,
+                outcome_timeout: Duration::from_secs(900),
+            },
+            max_redrives: 3,
+            rate: 1e-3,
+            window: 5,
+            place: 0,
+            batch: Vec::new(),
+            outcome_objects: 0,
+            counts: Counts::default(),
+            lease: None,
+            fence: 2,
+            desired: None,
+            rev: 7,
+            started_at: Wall::from_ms(1_700_000_000_123),
+            ended_at: None,
+        }
+    }
+
+    fn fullest() -> Run {
+        let at = Wall::from_ms(1_700_000_000_124);
+        Run {
+            note: Some("fixed".to_owned()),
+            state: State::Tripped,
+            tripped: Some(Trip::FailureRatio),
+            batch: vec![RecordId::new("m-1").unwrap()],
+            lease: Some(ExecutorLease { owner: "worker-1".to_owned(), until: at }),
+            desired: Some(Desired::Pause),
+            ended_at: Some(at),
+            ..emptiest()
+        }
+    }
+
+    fn stored(run: &Run) -> Item {
+        run.to_item(&run.queue, &run.id)
+    }
+
+    #[test]
+    fn every_run_comes_back_and_absent_is_absent() {
+        for run in [fullest(), emptiest()] {
+            let item = stored(&run);
+            assert_eq!(Run::from_item(&item), Ok(run.clone()));
+            for (name, value) in run.version() {
+                assert_eq!(item.get(name), value.as_ref(), "{name}");
+            }
+            assert!(!item.contains_key(EXPIRES_AT));
+        }
+        let item = stored(&emptiest());
+        for name in ["note", TRIPPED, DESIRED, OWNER, LEASE_UNTIL, "ended_at_ms"] {
+            assert!(!item.contains_key(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn names_are_the_documented_ones() {
+        let item = stored(&fullest());
+        let field = |name: &str| item.get(name).cloned().unwrap();
+        assert_eq!(field("pk"), text("run#run-1"));
+        assert_eq!(field("gsi_pk"), text("orders#run#0"));
+        assert_eq!(field("gsi_sk"), text("run-1"));
+        assert_eq!(field("tripped"), text("failure_ratio"));
+        assert_eq!(field("desired"), text("pause"));
+        assert_eq!(field("rate"), AttributeValue::N("0.001".to_owned()));
+        assert_eq!(field("batch"), AttributeValue::L(vec![text("m-1")]));
+        let policy = field("policy");
+        let step = policy.as_m().unwrap().get("step_ms").cloned();
+        assert_eq!(step, Some(AttributeValue::N("30000".to_owned())));
+    }
+
+    #[test]
+    fn unknown_words_are_refused_by_name() {
+        for attribute in [STATE, TRIPPED, DESIRED, POLICY, COUNTS] {
+            let mut item = stored(&fullest());
+            item.insert(attribute.to_owned(), text("from_the_future"));
+            let error = Run::from_item(&item).unwrap_err();
+            assert_eq!(error, Undecodable { pk: "run#run-1".into(), attribute });
+        }
+    }
+}
