@@ -28,7 +28,8 @@ use crate::port::error::{PortError, Target};
 use crate::port::evidence::Stored;
 use crate::port::vault::{LISTED, Vault};
 
-/// The largest envelope that is read, in bytes: an SQS body of 1 MiB, escaped, with long error texts.
+/// The largest object that is read, in bytes: the plan of half a million records. The largest envelope is
+/// far below: an SQS body of 1 MiB, escaped, with long error texts.
 pub const MAX_OBJECT_BYTES: usize = 64 * 1024 * 1024;
 /// How often a put that races another is tried again (409).
 const CONFLICT_RETRIES: u32 = 3;
@@ -134,7 +135,7 @@ async fn read_bounded(answer: GetObjectOutput, call: Call<'_>) -> Result<Bytes, 
         // A cut transfer and a wrong checksum both end here: what came is no evidence.
         let chunk = chunk.map_err(|_| call.unanswered("body cut or damaged"))?;
         if body.len().saturating_add(chunk.len()) > MAX_OBJECT_BYTES {
-            return Err(call.invalid("larger than any envelope"));
+            return Err(call.invalid("larger than any object of ours"));
         }
         body.extend_from_slice(&chunk);
     }

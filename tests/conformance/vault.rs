@@ -126,8 +126,29 @@ async fn keys_outside_the_prefix_are_refused() {
 }
 
 #[tokio::test]
-async fn a_body_larger_than_any_envelope_is_refused() {
+async fn a_body_larger_than_any_object_of_ours_is_refused() {
     let (_embedded, vault) = aws().await;
-    vault.put(&key("huge"), vec![b' '; 9 * 1024 * 1024].into()).await.unwrap().into_inner();
-    assert_eq!(vault.get(&key("huge")).await.unwrap_err().class(), ErrorClass::Invalid);
+    let body = vec![b' '; redrive::aws::s3::MAX_OBJECT_BYTES + 1];
+    vault.put(&key("huge"), body.into()).await.unwrap().into_inner();
+    let class = vault.get(&key("huge")).await.map(|body| body.len()).map_err(|e| e.class());
+    assert_eq!(class, Err(ErrorClass::Invalid));
+}
+
+async fn put_new_says_whether_the_key_was_free(vault: &dyn Vault) {
+    let new = vault.put_new(&key("new"), b"first".as_slice().into()).await.unwrap();
+    assert_eq!(new.map(redrive::port::evidence::Stored::into_inner), Some(key("new")));
+    let again = vault.put_new(&key("new"), b"second".as_slice().into()).await.unwrap();
+    assert_eq!(again, None);
+    assert_eq!(vault.get(&key("new")).await.unwrap(), b"first".as_slice());
+}
+
+#[tokio::test]
+async fn put_new_says_whether_the_key_was_free_in_memory() {
+    put_new_says_whether_the_key_was_free(&redrive::sim::vault::SimVault::new()).await;
+}
+
+#[tokio::test]
+async fn put_new_says_whether_the_key_was_free_on_aws() {
+    let (_embedded, vault) = aws().await;
+    put_new_says_whether_the_key_was_free(&vault).await;
 }
