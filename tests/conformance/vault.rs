@@ -150,5 +150,5 @@ async fn put_new_says_whether_the_key_was_free_in_memory() {
 #[tokio::test]
 async fn put_new_says_whether_the_key_was_free_on_aws() {
     let (_embedded, vault) = aws().await;
-    put_new_says_whether_the_key_was_free(&vault).await;
+    put_new_says_whether_the_key_was_free(vault.as_ref()).await;
 }

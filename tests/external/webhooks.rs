@@ -1,4 +1,4 @@
-//! The 329 public webhook payloads, once in peace and once under ten kills.
+//! The 329 public webhook payloads: sent, parked, fixed, sent back; in peace and under kills.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::Command;
@@ -16,9 +16,7 @@ struct Sent {
 }
 
 fn world(source: &str, extra: &str) -> World {
-    let handler = repository("examples/webhooks/handler1.py");
-    let command = ["python3", "-S", "-E", handler.to_str().unwrap()];
-    World::new(&config(&command, source, extra))
+    World::new(&config(&["python3", "-S", "-E", "handler.py"], source, extra))
 }
 
 fn ran(mut command: Command, what: &str) -> String {
@@ -51,9 +49,16 @@ fn send_all(world: &World) -> Vec<Sent> {
 }
 
 fn worker(world: &World) -> Process {
-    let mut log = world.redrive(&["worker"]);
-    log.env("WEBHOOK_NOTES", world.path("notes"));
-    world.start_command(log, "worker.log")
+    worker_with(world, "handler1.py")
+}
+
+/// A worker with this version of the handler.
+fn worker_with(world: &World, handler: &str) -> Process {
+    let handler = repository(&format!("examples/webhooks/{handler}"));
+    let command = serde_json::json!(["python3", "-S", "-E", handler]).to_string();
+    let mut worker = world.redrive(&["worker"]);
+    worker.env("WEBHOOK_NOTES", world.path("notes")).env("REDRIVE_HANDLER_COMMAND", command);
+    world.start_command(worker, "worker.log")
 }
 
 fn fails(sent: &Sent) -> bool {
@@ -190,4 +195,131 @@ fn real_webhooks_survive_ten_kills() {
     });
     assert_eq!(worker.stop().code(), Some(0));
     assert_totals(&world, &sent);
+}
+
+/// A fast ramp: the whole run in seconds.
+const FAST: [&str; 6] = ["--start-rate", "20", "--max-rate", "100", "--step", "1s"];
+
+/// The 49 parked, as the tests above prove it.
+fn parked() -> (World, Vec<Sent>) {
+    let extra = "[sweep]\nevery = \"1s\"\n\n[redriver]\nlease = \"1s\"\n";
+    let world = world("visibility_timeout = \"5s\"", extra);
+    let sent = send_all(&world);
+    let worker = worker(&world);
+    world.wait_for_empty_source();
+    assert_eq!(worker.stop().code(), Some(0));
+    (world, sent)
+}
+
+fn start(world: &World) -> (Value, Option<i32>) {
+    let mut args = vec!["--json", "start", "--all", "--execute"];
+    args.extend(FAST);
+    let output = world.run(&args);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    let report = serde_json::from_slice(&output.stdout).unwrap_or_else(|e| panic!("{e}: {stderr}"));
+    (report, output.status.code())
+}
+
+/// All 49 resolved, five of them as duplicates; the notes hold each of the 324 payloads once.
+fn assert_resolved(world: &World) {
+    let output = world.run(&["--json", "report"]);
+    assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));
+    let report: Value = serde_json::from_slice(&output.stdout).unwrap();
+    for (name, count) in [
+        ("planned", 49),
+        ("sent", 49),
+        ("resolved", 49),
+        ("duplicates", 5),
+        ("in_doubt", 0),
+        ("failed_again", 0),
+        ("errored", 0),
+        ("not_sent", 0),
+    ] {
+        assert_eq!(report[name], count, "{name}: {report}");
+    }
+    assert_eq!((&report["state"], &report["balanced"]), (&"completed".into(), &true.into()));
+    let stats = world.json(&["--json", "stats"]);
+    assert_eq!(stats["states"]["resolved"], 49, "{stats}");
+    for queue in ["source", "dlq"] {
+        assert_eq!(stats[queue]["visible"], 0, "{queue}: {stats}");
+        assert_eq!(stats[queue]["in_flight"], 0, "{queue}: {stats}");
+    }
+    let notes = world.read("notes");
+    let once: BTreeSet<&str> = notes.lines().collect();
+    assert_eq!((notes.lines().count(), once.len()), (324, 324), "each payload is noted once");
+}
+
+#[test]
+fn real_webhooks_go_back_after_the_fix_and_a_second_redrive_finds_nothing() {
+    let (world, _) = parked();
+    let worker = worker_with(&world, "handler2.py");
+    let (report, code) = start(&world);
+    assert_eq!(code, Some(0), "{report}");
+    assert_resolved(&world);
+    let (again, code) = start(&world);
+    assert_eq!(code, Some(0), "{again}");
+    assert_eq!((&again["run_id"], &again["planned"]), (&Value::Null, &0.into()));
+    assert_eq!(worker.stop().code(), Some(0));
+}
+
+#[test]
+fn a_broken_fix_wastes_the_canary_alone() {
+    let (world, sent) = parked();
+    let worker = worker(&world);
+    let (report, code) = start(&world);
+    assert_eq!(code, Some(1), "{report}");
+    assert_eq!(report["state"], "tripped");
+    assert_eq!((&report["sent"], &report["failed_again"]), (&5.into(), &5.into()), "{report}");
+    assert_eq!(report["not_sent"], 44, "{report}");
+    assert_eq!(report["balanced"], true);
+    world.wait_for("swept DLQ", |stats| {
+        stats["dlq"]["visible"] == 49 && stats["dlq"]["in_flight"] == 0
+    });
+    assert_eq!(worker.stop().code(), Some(0));
+    assert_totals(&world, &sent);
+}
+
+#[test]
+fn a_redrive_survives_ten_kills() {
+    let seed = redrive::system::seed().unwrap();
+    eprintln!("seed {seed}");
+    let mut rng = StdRng::seed_from_u64(seed);
+    let (world, _) = parked();
+    let worker = worker_with(&world, "handler2.py");
+    let mut args = vec!["start", "--all", "--execute", "--start-rate", "2", "--max-rate", "8"];
+    args.extend(["--step", "1s"]);
+    let mut kills = 0;
+    let mut codes = Vec::new();
+    while kills < 10 {
+        let mut victim = world.start(&args, "start.log");
+        args = vec!["resume"];
+        std::thread::park_timeout(std::time::Duration::from_millis(rng.random_range(500..4_000)));
+        if victim.runs() {
+            victim.kill_9();
+            kills += 1;
+            continue;
+        }
+        codes.push(victim.wait().code());
+        assert!(codes.len() < 1_000, "{codes:?}");
+        if codes.last() == Some(&Some(0)) {
+            break;
+        }
+    }
+    // Until the last executor's lease is over the run is held: exit 75. A run that is done is not resumed.
+    while !completed(&world) {
+        codes.push(world.run(&["resume"]).status.code());
+        assert!(codes.len() < 1_000, "{codes:?}");
+    }
+    assert!(codes.iter().all(|code| [Some(0), Some(75)].contains(code)), "{codes:?}");
+    assert_resolved(&world);
+    let resent = world.read("worker.log").matches("done already").count();
+    eprintln!(
+        "{kills} kills, {resent} copies found their work done, 5 of them payloads that occur twice"
+    );
+    assert!(resent <= 5 + 10 * kills, "at most one batch is sent again a kill");
+    assert_eq!(worker.stop().code(), Some(0));
+}
+
+fn completed(world: &World) -> bool {
+    world.json(&["--json", "status"])["state"] == "completed"
 }

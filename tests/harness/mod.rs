@@ -77,6 +77,15 @@ impl World {
     pub(crate) fn new(config: &str) -> Self {
         let folder = tempfile::tempdir().unwrap();
         std::fs::write(folder.path().join("redrive.toml"), config).unwrap();
+        Self::serve(folder)
+    }
+
+    /// A world without a configuration: the embedded AWS has its own names.
+    pub(crate) fn bare() -> Self {
+        Self::serve(tempfile::tempdir().unwrap())
+    }
+
+    fn serve(folder: tempfile::TempDir) -> Self {
         let mut command = Command::new(env!("CARGO_BIN_EXE_redrive"));
         command.args(["local", "--port", "0"]).current_dir(folder.path());
         clean(&mut command);
