@@ -55,8 +55,6 @@ pub(super) struct Executor<'a> {
     place: usize,
     ramp: Ramp,
     pacer: Pacer,
-    /// Outcomes that are read and not yet written down.
-    fresh: Vec<OutcomeLine>,
     read_at: Option<Mono>,
     written_at: Mono,
     swept_at: Mono,
@@ -89,9 +87,13 @@ impl Redriver {
         watch: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Run, RedriveError> {
         let run = run.into_inner();
-        let (tracked, objects) = self.track(&run).await?;
+        let (mut tracked, objects) = self.track(&run).await?;
         let now = self.clock.mono();
         let place = usize::try_from(run.place).unwrap_or(usize::MAX).min(tracked.len());
+        // What lies ahead is judged when its turn comes: it may have moved on by then.
+        for ahead in tracked.iter_mut().skip(place).filter(|t| !t.is_written) {
+            (ahead.standing, ahead.sent) = (Standing::NotSent, false);
+        }
         let in_doubt = tracked.iter().enumerate();
         let in_doubt = in_doubt.filter(|(_, t)| t.standing == Standing::InDoubt);
         let mut executor = Executor {
@@ -100,7 +102,6 @@ impl Redriver {
             place,
             ramp: Ramp::new(run.policy, now),
             pacer: Pacer::new(run.policy.start_rate, now),
-            fresh: Vec::new(),
             read_at: None,
             written_at: now,
             swept_at: now,
@@ -363,14 +364,28 @@ impl Executor<'_> {
                 self.learn(*index, standing, sent);
             }
         }
-        if self.fresh.is_empty() {
-            return Ok(());
+        if self.write_down().await? {
+            self.write(&Event::Extend { lease: self.redriver.lease }).await?;
         }
-        let lines = std::mem::take(&mut self.fresh);
+        Ok(())
+    }
+
+    /// Writes down what is known and not yet written: once another run has a record, the record no longer
+    /// says what became of it in this one. Says whether there was anything.
+    async fn write_down(&mut self) -> Result<bool, RedriveError> {
+        let now = self.redriver.clock.wall();
+        let lines: Vec<OutcomeLine> =
+            self.tracked.iter().filter_map(|tracked| tracked.unwritten(now)).collect();
+        if lines.is_empty() {
+            return Ok(false);
+        }
         let objects = self.run.outcome_objects;
         let objects = self.redriver.write_outcomes(&self.run.id, objects, &lines).await?;
         self.run.outcome_objects = objects;
-        self.write(&Event::Extend { lease: self.redriver.lease }).await
+        for tracked in &mut self.tracked {
+            tracked.is_written |= tracked.standing.is_outcome();
+        }
+        Ok(true)
     }
 
     /// Tells the ramp of a copy that is no longer in doubt.
@@ -399,14 +414,6 @@ impl Executor<'_> {
             self.doubt.insert(index);
         } else {
             self.doubt.remove(&index);
-        }
-        if standing.is_outcome() {
-            self.fresh.push(OutcomeLine {
-                record_id: tracked.planned.record_id.clone(),
-                outcome: standing,
-                sent: tracked.sent,
-                at_ms: self.redriver.clock.wall(),
-            });
         }
     }
 
@@ -441,6 +448,7 @@ impl Executor<'_> {
     /// Ends the execution with its last word. A run that does not go on sweeps first, so that the DLQ's
     /// depth is true.
     async fn end(&mut self, event: Event) -> Result<(), RedriveError> {
+        self.write_down().await?;
         let given_up = self.now().plus(SWEEP_PATIENCE);
         let last = event != Event::Pause;
         while last && self.sweep().await == Swept::Busy && self.now() < given_up {
