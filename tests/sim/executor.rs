@@ -3,12 +3,16 @@
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
+use rand::rngs::StdRng;
 use redrive::domain::id::{MessageId, RecordId, RunId};
 use redrive::domain::ramp::RampPolicy;
-use redrive::domain::record::State;
+use redrive::domain::record::{self, Event, State, Step};
 use redrive::domain::run::Run;
 use redrive::domain::selection::Selection;
+use redrive::domain::time::Mono;
+use redrive::port::clock::Clock as _;
 use redrive::port::evidence::Stored;
+use redrive::port::ledger::{Expect, Ledger as _, RecordWrite};
 use redrive::service::query::Parked;
 use redrive::service::redrive::{Draft, Opening, Progress, RedriveError, Redriver, Report};
 use redrive::service::sweeper::{Sweeper, Swept};
@@ -45,7 +49,7 @@ pub(crate) fn patient() -> RampPolicy {
 pub(crate) struct Executing {
     task: JoinHandle<Result<Run, RedriveError>>,
     stop: CancellationToken,
-    progress: Arc<Mutex<Vec<Progress>>>,
+    progress: Arc<Mutex<Vec<(Mono, Progress)>>>,
 }
 
 impl Executing {
@@ -59,7 +63,7 @@ impl Executing {
         self.task.is_finished()
     }
 
-    pub(crate) fn progress(&self) -> Vec<Progress> {
+    pub(crate) fn progress(&self) -> Vec<(Mono, Progress)> {
         self.progress.lock().unwrap().clone()
     }
 
@@ -116,15 +120,7 @@ impl World {
         redriver: &Redriver,
         policy: RampPolicy,
     ) -> Result<Stored<Run>, RedriveError> {
-        let draft = self.plan_all(redriver).await?;
-        let opening = Opening {
-            note: None,
-            operator: "operator".into(),
-            policy,
-            max_redrives: 3,
-            plan_hash: None,
-        };
-        redriver.open(&draft, opening, &mut self.rng()).await
+        open_selected(redriver, &Selection::default(), policy, self.rng()).await
     }
 
     /// Starts a run over all that is quarantined.
@@ -138,6 +134,17 @@ impl World {
         let redriver = self.redriver(&Faults::new(), "executor");
         let worker = self.worker(&Faults::new()).await;
         let run = self.start(&redriver, policy).await.end().await.unwrap();
+        worker.stop().await;
+        redriver.report(&run).await.unwrap()
+    }
+
+    /// Runs a whole run of one record, with a worker beside it.
+    pub(crate) async fn redrive_of(&self, id: &RecordId, policy: RampPolicy) -> Report {
+        let redriver = self.redriver(&Faults::new(), "executor");
+        let selection = Selection { records: vec![id.clone()], ..Selection::default() };
+        let worker = self.worker(&Faults::new()).await;
+        let run = open_selected(&redriver, &selection, policy, self.rng()).await.unwrap();
+        let run = execute(redriver.clone(), run).end().await.unwrap();
         worker.stop().await;
         redriver.report(&run).await.unwrap()
     }
@@ -182,6 +189,18 @@ impl World {
         self.park(&bodies.iter().map(String::as_str).collect::<Vec<_>>()).await
     }
 
+    /// What an operator does to a record: the transition, written.
+    pub(crate) async fn act(&self, id: &RecordId, event: Event, remember: Duration) {
+        let now = self.hosts.wall();
+        let before = self.ledger.records()[id].clone();
+        let Ok(Step::Write(next)) = record::apply(Some(&before), &event, remember, now) else {
+            panic!("{event:?} of a record that is {:?}", before.state);
+        };
+        let expect = Expect::Is(Box::new(before));
+        let write = RecordWrite { id: id.clone(), expect, next: *next };
+        assert!(self.ledger.put_record(&write, now).await.is_ok(), "it had changed");
+    }
+
     /// How often the handler ran for this record.
     pub(crate) fn runs_of(&self, id: &RecordId) -> usize {
         self.handler.runs().iter().filter(|run| run.record_id == id.as_str()).count()
@@ -207,14 +226,41 @@ impl World {
     }
 }
 
+async fn open_selected(
+    redriver: &Redriver,
+    selection: &Selection,
+    policy: RampPolicy,
+    mut rng: StdRng,
+) -> Result<Stored<Run>, RedriveError> {
+    let draft = redriver.draft(selection, Parked::default(), u64::MAX, 3).await?;
+    let opening = Opening {
+        note: None,
+        operator: "operator".into(),
+        policy,
+        max_redrives: 3,
+        plan_hash: None,
+    };
+    redriver.open(&draft, opening, &mut rng).await
+}
+
 /// Executes a run in a task of its own.
 pub(crate) fn execute(redriver: Redriver, run: Stored<Run>) -> Executing {
-    let stop = CancellationToken::new();
-    let progress = Arc::new(Mutex::new(Vec::new()));
+    let (stop, progress) = (CancellationToken::new(), Arc::<Mutex<Vec<_>>>::default());
     let (token, seen) = (stop.clone(), progress.clone());
     let task = tokio::spawn(async move {
-        let mut watch = |now: Progress| seen.lock().unwrap().push(now);
+        let clock = redriver.clock.clone();
+        let mut watch = |now: Progress| seen.lock().unwrap().push((clock.mono(), now));
         redriver.execute(run, &token, &mut watch).await
     });
     Executing { task, stop, progress }
+}
+
+/// Plans, opens and executes: one executor's whole life in one task.
+pub(crate) fn live(redriver: Redriver, policy: RampPolicy, rng: StdRng) -> Executing {
+    let (stop, token) = (CancellationToken::new(), CancellationToken::new());
+    let task = tokio::spawn(async move {
+        let run = open_selected(&redriver, &Selection::default(), policy, rng).await?;
+        redriver.execute(run, &token, &mut |_| {}).await
+    });
+    Executing { task, stop, progress: Arc::default() }
 }

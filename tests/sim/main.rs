@@ -2,6 +2,7 @@
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::panic, reason = "a test may panic")]
+#![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 mod bound;
 mod executor;

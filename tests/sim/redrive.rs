@@ -41,13 +41,10 @@ async fn a_fix_that_does_not_help_costs_the_canary_and_resume_keeps_its_failures
     let report = world.redrive(policy()).await;
     assert_eq!(report.run.state, RunState::Tripped);
     assert_eq!(report.run.tripped, Some(Trip::FailureRatio));
-    assert_eq!(report.counts, Counts {
-        planned: 20,
-        sent: 5,
-        failed_again: 5,
-        not_sent: 15,
-        ..Counts::NONE
-    });
+    assert_eq!(
+        report.counts,
+        Counts { planned: 20, sent: 5, failed_again: 5, not_sent: 15, ..Counts::NONE }
+    );
     assert_eq!(report.troubles.len(), 5);
     assert!(report.is_balanced() && !report.is_well());
     world.assert_none_lost(&ids).await;
@@ -60,13 +57,10 @@ async fn a_fix_that_does_not_help_costs_the_canary_and_resume_keeps_its_failures
     let run = world.resume(&redriver).await.end().await.unwrap();
     assert_eq!((run.state, run.tripped), (RunState::Completed, None));
     let report = world.report(&run.id).await;
-    assert_eq!(report.counts, Counts {
-        planned: 20,
-        sent: 20,
-        failed_again: 5,
-        resolved: 15,
-        ..Counts::NONE
-    });
+    assert_eq!(
+        report.counts,
+        Counts { planned: 20, sent: 20, failed_again: 5, resolved: 15, ..Counts::NONE }
+    );
     assert!(ids.iter().all(|id| world.spy.sends_of(id) == 1), "what failed again stays out");
 
     let run = world.start(&redriver, policy()).await.end().await.unwrap();

@@ -107,7 +107,8 @@ impl Handler for Script {
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
         let (body, before) = self.note(job);
-        if body.starts_with("slow") {
+        let verb = body.split_once(r#""do":""#).map_or(body.as_str(), |(_, verb)| verb);
+        if verb.starts_with("slow") {
             tokio::time::timeout(Duration::from_secs(100), std::future::pending::<()>())
                 .await
                 .unwrap_err();
@@ -122,7 +123,6 @@ impl Handler for Script {
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
         let hard = self.hard.lock().unwrap().contains(job.record_id.as_str());
         let fixed = *self.fixed.lock().unwrap() && !hard;
-        let verb = body.split_once(r#""do":""#).map_or(body.as_str(), |(_, verb)| verb);
         match verb.get(..3) {
             _ if fixed => Ok(Done::default()),
             Some("bad") => failed(Failure::permanent("BAD", "text with \u{0} and \u{1b}[31m")),
