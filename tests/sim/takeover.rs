@@ -5,11 +5,13 @@ use std::time::Duration;
 
 use redrive::domain::id::{ParkToken, RecordId};
 use redrive::domain::record::{Event, State};
-use redrive::domain::run::Counts;
+use redrive::domain::run::{Counts, RunError, State as RunState};
+use redrive::port::clock::Clock as _;
+use redrive::service::redrive::RedriveError;
 use redrive::sim::fault::{Fault, Faults};
 
 use crate::bound::assert_doubt;
-use crate::executor::{execute, live, patient};
+use crate::executor::{LEASE, execute, live, patient};
 use crate::world::World;
 
 /// Records of one life: a canary and a batch after it.
@@ -106,6 +108,52 @@ async fn trap_13_a_lost_answer_of_each_call_of_an_executor_changes_nothing() {
 #[tokio::test(start_paused = true)]
 async fn trap_13_a_failure_of_each_call_of_an_executor_changes_nothing() {
     survives_everywhere(Fault::FailBefore).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_sweep_costs_an_executor_neither_its_lease_nor_its_batch() {
+    let world = World::new();
+    world.park_many(RECORDS).await;
+    world.handler.set_fixed(true);
+    // A first executor dies with a batch in hand; the heir's first sweep then takes minutes.
+    let faults = Faults::new();
+    faults.at_call_of("queue.send", 1, Fault::HangBefore);
+    let first = world.start(&world.redriver(&faults, "first"), patient()).await;
+    world.wait_until("a batch", || faults.log().iter().any(|c| c == "queue.send orders")).await;
+    first.crash().await;
+    let faults = Faults::new();
+    faults.at_call_of("queue.receive", 1, Fault::Late(8 * LEASE));
+    let heir = world.resume(&world.redriver(&faults, "heir")).await;
+    let is_sweeping = || faults.log().iter().any(|call| call == "queue.receive orders-dlq");
+    world.wait_until("a sweep", is_sweeping).await;
+    let third = world.redriver(&Faults::new(), "third");
+    for _ in 0..7 {
+        tokio::time::timeout(LEASE, std::future::pending::<()>()).await.unwrap_err();
+        let run = third.find(None).await.unwrap().unwrap();
+        let refused = third.claim(run.get()).await.unwrap_err();
+        assert!(matches!(refused, RedriveError::Refused { why: RunError::Held { .. }, .. }));
+    }
+    let worker = world.worker(&Faults::new()).await;
+    let run = heir.end().await.unwrap();
+    worker.stop().await;
+    assert_eq!(world.report(&run.id).await.counts.resolved, RECORDS as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_a_long_sweep_early_with_everything_given_back() {
+    let world = World::new();
+    world.park_many(100).await;
+    let faults = Faults::new();
+    for k in 1..=20 {
+        faults.at_call_of("queue.receive", k, Fault::Late(LEASE));
+    }
+    let executor = world.start(&world.redriver(&faults, "executor"), patient()).await;
+    let began = world.clock.mono();
+    tokio::time::timeout(LEASE * 2, std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(executor.stop().await.state, RunState::Paused);
+    assert!(world.clock.mono().since(began) <= LEASE * 3);
+    assert_eq!(world.depth(&world.dlq).visible, 100);
+    assert!(world.spy.copies().is_empty());
 }
 
 #[tokio::test(start_paused = true)]
