@@ -2,9 +2,12 @@
 
 use std::time::Duration;
 
+use redrive::domain::id::RecordId;
 use redrive::domain::ramp::RampPolicy;
 use redrive::domain::run::State;
 use redrive::domain::time::Mono;
+use redrive::port::queue::Depth;
+use redrive::service::consumer::Ending;
 use redrive::sim::fault::Faults;
 
 use crate::executor::{patient, policy};
@@ -118,6 +121,37 @@ async fn trap_34_a_jump_of_the_hosts_wall_clock_releases_nothing() {
         assert_pace(&world.spy.batches(), |_| 3.0);
         assert_eq!(world.report(&run.id).await.counts.resolved, 60, "{jumps:?}");
         assert_eq!((world.commits(), world.spy.copies().len()), (60, 60));
+        world.assert_none_lost(&ids).await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn trap_34_a_jump_on_one_of_two_workers_loses_nothing_and_commits_once() {
+    let hour = 3_600_000;
+    for jump in [hour, -hour] {
+        let world = World::new();
+        let mut ids = world.park(&["bad 1", "bad 2"]).await;
+        // Work that outlives its visibility, work that is tried again, and copies, all across the jump.
+        for body in ["slow 1", "slow 2", "flaky 1", "flaky 2", "never 1", "fine"] {
+            ids.push(RecordId::from(&world.send(body).await));
+        }
+        world.handler.set_takes(Duration::from_secs(20));
+        let runs = world.handler.runs().len();
+        let one = world.worker_on(&world.hosts, &Faults::new()).await;
+        let other = world.worker_on(&world.clock, &Faults::new()).await;
+        let executor = world.start(&world.redriver(&Faults::new(), "executor"), patient()).await;
+        world.wait_until("runs", || world.handler.runs().len() >= runs + 8).await;
+        world.hosts.set_offset_ms(jump);
+        let run = executor.end().await.unwrap();
+        let is_empty = || world.depth(&world.source) == Depth::default();
+        world.wait_until("an empty source", is_empty).await;
+        assert_eq!((one.stop().await, other.stop().await), (Ending::Drained, Ending::Drained));
+        assert_eq!(world.report(&run.id).await.counts.failed_again, 2);
+        assert_eq!(world.commits(), 5, "{jump}");
+        for id in ids.iter().filter(|id| !world.ledger.records().contains_key(id)) {
+            let ran = world.runs_of(id);
+            assert!(ran <= 2, "{id} ran {ran} times");
+        }
         world.assert_none_lost(&ids).await;
     }
 }

@@ -263,6 +263,11 @@ impl World {
 
     /// Starts a worker whose calls go through these faults, counted from its first receive.
     pub(crate) async fn worker(&self, faults: &Faults) -> Worker {
+        self.worker_on(&self.hosts, faults).await
+    }
+
+    /// The same on a clock of its own.
+    pub(crate) async fn worker_on(&self, clock: &Arc<SimClock>, faults: &Faults) -> Worker {
         let plain = Ports {
             source: Arc::new(self.source.clone()),
             dlq: Arc::new(self.dlq.clone()),
@@ -270,7 +275,7 @@ impl World {
             ledger: self.ledger.clone(),
             runs: self.ledger.clone(),
             handler: self.handler.clone(),
-            clock: self.hosts.clone(),
+            clock: clock.clone(),
         };
         let ports = Ports {
             source: Arc::new(FaultQueue::new(plain.source.clone(), faults.clone())),
