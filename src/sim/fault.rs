@@ -17,6 +17,7 @@ pub use vault::FaultVault;
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use crate::domain::failure::ErrorClass;
 use crate::port::error::{PortError, Reached, Target};
@@ -32,6 +33,8 @@ pub enum Fault {
     HangBefore,
     /// It is made and never ends.
     HangAfter,
+    /// It is made only after this time: its caller was paused, or the network was slow.
+    Late(Duration),
     /// It is not made; the service answers with this class and code.
     Refuse(ErrorClass, &'static str),
 }
@@ -109,6 +112,10 @@ impl Faults {
         };
         match self.begin(name.trim_end().to_owned()) {
             None => call.await,
+            Some(Fault::Late(by)) => {
+                tokio::time::sleep(by).await;
+                call.await
+            }
             Some(Fault::FailBefore) => Err(lost().into()),
             Some(Fault::LostAnswer) => {
                 drop(call.await);
@@ -132,8 +139,6 @@ fn names(operation: &str, call: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use bytes::Bytes;
 
     use super::*;
@@ -165,6 +170,7 @@ mod tests {
             (Fault::LostAnswer, true, true),
             (Fault::HangBefore, false, false),
             (Fault::HangAfter, true, false),
+            (Fault::Late(Duration::from_secs(61)), false, false),
             (denied, false, true),
         ] {
             let (inner, faults, vault) = vault();
@@ -180,6 +186,14 @@ mod tests {
             assert!(matches!(put(&vault, "third").await, Some(Ok(()))));
             assert_eq!(faults.log(), ["vault.put"; 3]);
         }
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_late_call_is_made_after_its_time() {
+        let (inner, faults, vault) = vault();
+        faults.at(1, Fault::Late(Duration::from_secs(59)));
+        assert!(matches!(put(&vault, "late").await, Some(Ok(()))));
+        assert!(inner.objects().contains_key(&key("late")));
     }
 
     #[tokio::test]

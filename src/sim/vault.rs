@@ -1,4 +1,4 @@
-//! A vault in memory: nothing is overwritten, nothing is deleted.
+//! A vault in memory: nothing is overwritten, nothing is deleted, except by [`SimVault::rot`].
 
 use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
@@ -30,6 +30,17 @@ impl SimVault {
     #[must_use]
     pub fn objects(&self) -> BTreeMap<EnvelopeKey, Bytes> {
         self.lock().clone()
+    }
+
+    /// What no caller of the port can do: an object is lost (`None`) or its bytes change, as by a wrong
+    /// lifecycle rule or an operator's hand. Says whether it was there.
+    pub fn rot(&self, key: &EnvelopeKey, bytes: Option<Bytes>) -> bool {
+        let mut objects = self.lock();
+        let before = objects.remove(key);
+        if let (Some(bytes), true) = (bytes, before.is_some()) {
+            objects.insert(key.clone(), bytes);
+        }
+        before.is_some()
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<EnvelopeKey, Bytes>> {

@@ -1,9 +1,18 @@
-//! The whole worker on in-memory ports and simulated time: faults, crashes, and what must hold after.
+//! Workers and executors on in-memory ports and simulated time: faults, crashes, and what must hold after.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 #![expect(clippy::panic, reason = "a test may panic")]
+#![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
+mod bound;
+mod executor;
 mod park;
+mod redrive;
+mod spy;
+mod takeover;
 mod trap;
+mod trap_redrive;
+mod trap_repeat;
+mod trap_run;
 mod work;
 mod world;

@@ -34,6 +34,8 @@ use redrive::sim::vault::SimVault;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
+use crate::spy::Spy;
+
 /// The longest a world may need, in simulated time.
 const PATIENCE: Duration = Duration::from_secs(24 * 3_600);
 
@@ -48,11 +50,13 @@ pub(crate) struct Run {
 }
 
 /// A handler that does what the body says: `bad…` fails for good, `flaky…` fails once a message,
-/// `never…` fails always, `panic…` panics once, `slow…` takes 100 s; all else is done.
+/// `never…` fails always, `panic…` panics once, `slow…` takes 100 s; all else is done. In JSON, `do` says it.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     runs: Mutex<Vec<Run>>,
     fixed: Mutex<bool>,
+    hard: Mutex<BTreeSet<String>>,
+    takes: Mutex<Duration>,
 }
 
 impl Script {
@@ -63,6 +67,16 @@ impl Script {
     /// From now on everything is done, or not any more.
     pub(crate) fn set_fixed(&self, fixed: bool) {
         *self.fixed.lock().unwrap() = fixed;
+    }
+
+    /// These records are not helped by the fix.
+    pub(crate) fn set_hard(&self, ids: impl IntoIterator<Item = RecordId>) {
+        *self.hard.lock().unwrap() = ids.into_iter().map(|id| id.to_string()).collect();
+    }
+
+    /// From now on each run takes this long.
+    pub(crate) fn set_takes(&self, takes: Duration) {
+        *self.takes.lock().unwrap() = takes;
     }
 
     fn note(&self, job: &Job) -> (String, usize) {
@@ -93,14 +107,23 @@ impl Handler for Script {
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
         let (body, before) = self.note(job);
-        if body.starts_with("slow") {
+        let verb = body.split_once(r#""do":""#).map_or(body.as_str(), |(_, verb)| verb);
+        if verb.starts_with("slow") {
             tokio::time::timeout(Duration::from_secs(100), std::future::pending::<()>())
                 .await
                 .unwrap_err();
         }
+        let takes = *self.takes.lock().unwrap();
+        if !takes.is_zero() {
+            // An interval, since its first tick is at once.
+            let mut tick = tokio::time::interval(takes);
+            tick.tick().await;
+            tick.tick().await;
+        }
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
-        let fixed = *self.fixed.lock().unwrap();
-        match body.get(..3) {
+        let hard = self.hard.lock().unwrap().contains(job.record_id.as_str());
+        let fixed = *self.fixed.lock().unwrap() && !hard;
+        match verb.get(..3) {
             _ if fixed => Ok(Done::default()),
             Some("bad") => failed(Failure::permanent("BAD", "text with \u{0} and \u{1b}[31m")),
             Some("nev") => failed(Failure::transient("NEVER", "try later")),
@@ -112,7 +135,10 @@ impl Handler for Script {
 }
 
 pub(crate) struct World {
+    /// SQS's clock.
     pub(crate) clock: Arc<SimClock>,
+    /// The clock of workers and executors: the same until a test moves it.
+    pub(crate) hosts: Arc<SimClock>,
     pub(crate) engine: Arc<SharedEngine>,
     pub(crate) ledger: Arc<SimLedger>,
     pub(crate) vault: Arc<SimVault>,
@@ -120,6 +146,8 @@ pub(crate) struct World {
     pub(crate) settings: Settings,
     pub(crate) source: SimQueue,
     pub(crate) dlq: SimQueue,
+    /// The source as executors reach it.
+    pub(crate) spy: Arc<Spy>,
     seed: Mutex<u64>,
 }
 
@@ -181,7 +209,8 @@ impl World {
 
     /// A world whose source has this maxReceiveCount and whose DLQ this MaximumMessageSize.
     pub(crate) fn with_limits(max_receive_count: u32, dlq_bytes: usize) -> Self {
-        let clock = Arc::new(SimClock::starting_at(Wall::from_ms(1_764_000_000_000)));
+        let base = Wall::from_ms(1_764_000_000_000);
+        let clock = Arc::new(SimClock::starting_at(base));
         let engine = Arc::new(SharedEngine::new(Engine::new(1), clock.clone()));
         let create = |name: &str, attributes: &[(&str, &str)]| {
             let attributes =
@@ -202,10 +231,13 @@ impl World {
             format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":{max_receive_count}}}"#);
         let source = create("orders", &[("RedrivePolicy", &policy)]);
         let queue = |name: QueueName| SimQueue::new(engine.clone(), name);
+        let (source, ledger) = (queue(source), Arc::new(SimLedger::new()));
         Self {
-            source: queue(source),
+            spy: Arc::new(Spy::new(source.clone(), ledger.clone(), clock.clone())),
+            source,
             dlq: queue(dlq),
-            ledger: Arc::new(SimLedger::new()),
+            ledger,
+            hosts: Arc::new(SimClock::starting_at(base)),
             vault: Arc::new(SimVault::new()),
             handler: Arc::new(Script::default()),
             settings: settings(),
@@ -231,6 +263,11 @@ impl World {
 
     /// Starts a worker whose calls go through these faults, counted from its first receive.
     pub(crate) async fn worker(&self, faults: &Faults) -> Worker {
+        self.worker_on(&self.hosts, faults).await
+    }
+
+    /// The same on a clock of its own.
+    pub(crate) async fn worker_on(&self, clock: &Arc<SimClock>, faults: &Faults) -> Worker {
         let plain = Ports {
             source: Arc::new(self.source.clone()),
             dlq: Arc::new(self.dlq.clone()),
@@ -238,7 +275,7 @@ impl World {
             ledger: self.ledger.clone(),
             runs: self.ledger.clone(),
             handler: self.handler.clone(),
-            clock: self.clock.clone(),
+            clock: clock.clone(),
         };
         let ports = Ports {
             source: Arc::new(FaultQueue::new(plain.source.clone(), faults.clone())),
@@ -250,13 +287,14 @@ impl World {
         };
         let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);
         let (stop, stages) = watch::channel(Stage::Running);
-        let seed = {
-            let mut seed = self.seed.lock().unwrap();
-            *seed += 1;
-            *seed
-        };
-        let rng = StdRng::seed_from_u64(seed);
-        Worker { task: tokio::spawn(consumer::run(context, stages, rng)), stop }
+        Worker { task: tokio::spawn(consumer::run(context, stages, self.rng())), stop }
+    }
+
+    /// Chance: another for each use, the same in each run.
+    pub(crate) fn rng(&self) -> StdRng {
+        let mut seed = self.seed.lock().unwrap();
+        *seed += 1;
+        StdRng::seed_from_u64(*seed)
     }
 
     /// Runs a worker until the source is empty.

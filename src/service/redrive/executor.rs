@@ -5,6 +5,7 @@
 //! ledger when another executor takes over.
 
 use std::collections::BTreeSet;
+use std::pin::pin;
 use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
@@ -28,6 +29,8 @@ use crate::service::sweeper::SweepError;
 const TICK: Duration = Duration::from_millis(200);
 /// How often a batch is put together again after its records changed.
 const TRIES: u32 = 5;
+/// The lease is extended when this part of it is over.
+const LEASE_PARTS: f64 = 3.0;
 /// How often the DLQ is swept along the run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
 /// How long the last sweep waits for another one to end.
@@ -55,8 +58,6 @@ pub(super) struct Executor<'a> {
     place: usize,
     ramp: Ramp,
     pacer: Pacer,
-    /// Outcomes that are read and not yet written down.
-    fresh: Vec<OutcomeLine>,
     read_at: Option<Mono>,
     written_at: Mono,
     swept_at: Mono,
@@ -89,9 +90,14 @@ impl Redriver {
         watch: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Run, RedriveError> {
         let run = run.into_inner();
-        let (tracked, objects) = self.track(&run).await?;
+        // The lease was given before this: what is read now is read on its time.
         let now = self.clock.mono();
+        let (mut tracked, objects) = self.track(&run).await?;
         let place = usize::try_from(run.place).unwrap_or(usize::MAX).min(tracked.len());
+        // What lies ahead is judged when its turn comes: it may have moved on by then.
+        for ahead in tracked.iter_mut().skip(place).filter(|t| !t.is_written) {
+            (ahead.standing, ahead.sent) = (Standing::NotSent, false);
+        }
         let in_doubt = tracked.iter().enumerate();
         let in_doubt = in_doubt.filter(|(_, t)| t.standing == Standing::InDoubt);
         let mut executor = Executor {
@@ -100,15 +106,15 @@ impl Redriver {
             place,
             ramp: Ramp::new(run.policy, now),
             pacer: Pacer::new(run.policy.start_rate, now),
-            fresh: Vec::new(),
             read_at: None,
             written_at: now,
             swept_at: now,
             tracked,
             run: Run { outcome_objects: objects, ..run },
         };
-        executor.sweep().await;
+        // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
         executor.send_in_hand().await?;
+        executor.sweep(stop).await?;
         executor.work(stop, watch).await
     }
 }
@@ -124,15 +130,15 @@ impl Executor<'_> {
             watch(self.progress());
             let now = self.now();
             if let Some(why) = self.ramp.trip(self.in_doubt(), now) {
-                self.end(Event::Trip(why)).await?;
+                self.end(Event::Trip(why), stop).await?;
                 break;
             }
             if self.place == self.tracked.len() && self.doubt.is_empty() {
-                self.end(Event::Complete).await?;
+                self.end(Event::Complete, stop).await?;
                 break;
             }
             if stop.is_cancelled() {
-                self.end(Event::Pause).await?;
+                self.end(Event::Pause, stop).await?;
                 break;
             }
             self.keep_lease().await?;
@@ -140,7 +146,7 @@ impl Executor<'_> {
             self.pacer.set_rate(rate, now);
             let pause = self.send_next().await?;
             if now.since(self.swept_at) >= SWEEP_EVERY {
-                self.sweep().await;
+                self.sweep(stop).await?;
             }
             tokio::select! {
                 biased;
@@ -363,14 +369,28 @@ impl Executor<'_> {
                 self.learn(*index, standing, sent);
             }
         }
-        if self.fresh.is_empty() {
-            return Ok(());
+        if self.write_down().await? {
+            self.write(&Event::Extend { lease: self.redriver.lease }).await?;
         }
-        let lines = std::mem::take(&mut self.fresh);
+        Ok(())
+    }
+
+    /// Writes down what is known and not yet written: once another run has a record, the record no longer
+    /// says what became of it in this one. Says whether there was anything.
+    async fn write_down(&mut self) -> Result<bool, RedriveError> {
+        let now = self.redriver.clock.wall();
+        let lines: Vec<OutcomeLine> =
+            self.tracked.iter().filter_map(|tracked| tracked.unwritten(now)).collect();
+        if lines.is_empty() {
+            return Ok(false);
+        }
         let objects = self.run.outcome_objects;
         let objects = self.redriver.write_outcomes(&self.run.id, objects, &lines).await?;
         self.run.outcome_objects = objects;
-        self.write(&Event::Extend { lease: self.redriver.lease }).await
+        for tracked in &mut self.tracked {
+            tracked.is_written |= tracked.standing.is_outcome();
+        }
+        Ok(true)
     }
 
     /// Tells the ramp of a copy that is no longer in doubt.
@@ -400,18 +420,10 @@ impl Executor<'_> {
         } else {
             self.doubt.remove(&index);
         }
-        if standing.is_outcome() {
-            self.fresh.push(OutcomeLine {
-                record_id: tracked.planned.record_id.clone(),
-                outcome: standing,
-                sent: tracked.sent,
-                at_ms: self.redriver.clock.wall(),
-            });
-        }
     }
 
     async fn keep_lease(&mut self) -> Result<(), RedriveError> {
-        if self.now().since(self.written_at) < self.redriver.lease.div_f64(3.0) {
+        if self.now().since(self.written_at) < self.redriver.lease.div_f64(LEASE_PARTS) {
             return Ok(());
         }
         self.write(&Event::Extend { lease: self.redriver.lease }).await
@@ -440,26 +452,46 @@ impl Executor<'_> {
 
     /// Ends the execution with its last word. A run that does not go on sweeps first, so that the DLQ's
     /// depth is true.
-    async fn end(&mut self, event: Event) -> Result<(), RedriveError> {
+    async fn end(&mut self, event: Event, stop: &CancellationToken) -> Result<(), RedriveError> {
+        self.write_down().await?;
         let given_up = self.now().plus(SWEEP_PATIENCE);
         let last = event != Event::Pause;
-        while last && self.sweep().await == Swept::Busy && self.now() < given_up {
+        while last && self.sweep(stop).await? == Swept::Busy && self.now() < given_up {
             self.keep_lease().await?;
             tokio::time::sleep(TICK).await;
         }
         self.write(&event).await
     }
 
-    async fn sweep(&mut self) -> Swept {
+    /// Makes a pass over the DLQ, which may take longer than a lease: it is extended meanwhile. A stop, or
+    /// the loss of the run, ends the pass early, with what it holds given back.
+    async fn sweep(&mut self, stop: &CancellationToken) -> Result<Swept, RedriveError> {
+        let redriver = self.redriver;
+        let stop = stop.child_token();
+        let mut pass = pin!(redriver.sweeper.pass(u64::MAX, &stop));
+        let mut kept = Ok(());
+        let swept = loop {
+            tokio::select! {
+                biased;
+                swept = &mut pass => break swept,
+                () = tokio::time::sleep(redriver.lease.div_f64(LEASE_PARTS)), if kept.is_ok() => {
+                    kept = self.keep_lease().await;
+                    if kept.is_err() {
+                        stop.cancel();
+                    }
+                }
+            }
+        };
+        kept?;
         self.swept_at = self.now();
-        match self.redriver.sweeper.pass(u64::MAX, &CancellationToken::new()).await {
+        Ok(match swept {
             Ok(_) => Swept::Done,
             Err(SweepError::Held { .. }) => Swept::Busy,
             Err(SweepError::Port(error)) => {
                 tracing::warn!(%error, "the sweep failed: tokens of redriven records may remain");
                 Swept::Done
             }
-        }
+        })
     }
 }
 

@@ -11,6 +11,7 @@ use crate::domain::id::{RecordId, RunId};
 use crate::domain::plan::Planned;
 use crate::domain::record::Record;
 use crate::domain::run::{self, OutcomeLine, Run, Standing};
+use crate::domain::time::Wall;
 use crate::port::evidence::Stored;
 use crate::port::runs::MAX_READ;
 
@@ -23,6 +24,20 @@ pub(super) struct Tracked {
     pub standing: Standing,
     /// Whether this run had an accepted send of it.
     pub sent: bool,
+    /// Whether its outcome is written down.
+    pub is_written: bool,
+}
+
+impl Tracked {
+    /// The outcome to write down, if there is one that is not.
+    pub(super) fn unwritten(&self, now: Wall) -> Option<OutcomeLine> {
+        (self.standing.is_outcome() && !self.is_written).then(|| OutcomeLine {
+            record_id: self.planned.record_id.clone(),
+            outcome: self.standing,
+            sent: self.sent,
+            at_ms: now,
+        })
+    }
 }
 
 impl Redriver {
@@ -117,13 +132,14 @@ impl Redriver {
             open.into_iter().zip(records).collect();
         let track = |planned: &Planned| {
             let written = outcomes.get(&planned.record_id).map(|line| (line.outcome, line.sent));
+            let is_written = written.is_some();
             let (standing, sent) = written.unwrap_or_else(|| {
                 let record = records.remove(&planned.record_id).flatten();
                 let record = record.as_ref().map(Stored::get);
                 let standing = run::standing(record, &run.id);
                 (standing, run::was_sent(record, &run.id, standing))
             });
-            Tracked { planned: planned.clone(), standing, sent }
+            Tracked { planned: planned.clone(), standing, sent, is_written }
         };
         Ok((plan.records().iter().map(track).collect(), objects))
     }

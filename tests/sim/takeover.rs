@@ -1,0 +1,182 @@
+//! Faults at every call of an executor's life: what another executor finds and brings to its end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use redrive::domain::id::{ParkToken, RecordId};
+use redrive::domain::record::{Event, State};
+use redrive::domain::run::{Counts, RunError, State as RunState};
+use redrive::port::clock::Clock as _;
+use redrive::service::redrive::RedriveError;
+use redrive::sim::fault::{Fault, Faults};
+
+use crate::bound::assert_doubt;
+use crate::executor::{LEASE, execute, live, patient};
+use crate::world::World;
+
+/// Records of one life: a canary and a batch after it.
+const RECORDS: usize = 7;
+
+/// Brings what a dead executor left to its end: the open run, else what is still quarantined.
+async fn recover(world: &World) {
+    let redriver = world.redriver(&Faults::new(), "heir");
+    if world.ledger.all_runs().values().any(|run| run.state.is_open()) {
+        world.resume(&redriver).await.end().await.unwrap();
+    }
+    if !world.plan_all(&redriver).await.unwrap().plan.records().is_empty() {
+        let run = world.open(&redriver, patient()).await.unwrap();
+        execute(redriver, run).end().await.unwrap();
+    }
+}
+
+/// One life with a fault at its `k`-th call. Says whether there was such a call.
+async fn survives(fault: Fault, k: usize) -> bool {
+    let world = World::new();
+    let ids = world.park_many(RECORDS).await;
+    world.handler.set_fixed(true);
+    let worker = world.worker(&Faults::new()).await;
+    let faults = Faults::new();
+    faults.at(k, fault);
+    let life = live(world.redriver(&faults, "first"), patient(), world.rng());
+    let hangs = matches!(fault, Fault::HangBefore | Fault::HangAfter);
+    let reached = || hangs && faults.log().len() >= k;
+    world.wait_until("the end of its life", || reached() || life.is_over()).await;
+    let met = faults.log().len() >= k;
+    if met && hangs {
+        life.crash().await;
+        recover(&world).await;
+    } else if life.end().await.is_err() {
+        recover(&world).await;
+    }
+    worker.stop().await;
+    let call = faults.log().get(k - 1).cloned().unwrap_or_default();
+    let at = format!("{fault:?} at {k}, {call}");
+    assert_resolved_once(&world, &ids, &at).await;
+    met
+}
+
+async fn assert_resolved_once(world: &World, ids: &[RecordId], at: &str) {
+    assert_eq!(world.states(ids), [State::Resolved; RECORDS], "{at}");
+    assert_eq!(world.commits(), RECORDS, "{at}");
+    assert!(ids.iter().all(|id| world.runs_of(id) == 2), "{at}: parked once, committed once");
+    assert_doubt(&world.spy.batches(), 5);
+    let mut sends: BTreeMap<RecordId, usize> = BTreeMap::new();
+    for copy in world.spy.copies() {
+        assert_eq!(copy.n, 1, "{at}");
+        *sends.entry(copy.record).or_default() += 1;
+    }
+    assert!(sends.values().all(|sends| *sends <= 2), "{at}: {sends:?}");
+    assert!(world.spy.copies().len() - RECORDS <= 5, "{at}: more than a batch was sent again");
+    for run in world.ledger.all_runs().into_values() {
+        assert!(!run.state.is_open(), "{at}");
+        let counts = world.report(&run.id).await.counts;
+        let planned = run.counts.planned;
+        assert_eq!(
+            counts,
+            Counts { planned, sent: planned, resolved: planned, ..Counts::NONE },
+            "{at}"
+        );
+        assert_eq!(run.counts, counts, "{at}");
+    }
+    world.sweep().await;
+    assert_eq!(world.dead_letters_after_a_second().await.len(), 0, "{at}");
+}
+
+async fn survives_everywhere(fault: Fault) {
+    let mut k = 1;
+    while survives(fault, k).await {
+        k += 1;
+    }
+    assert!(k > 40, "a life has more calls than {k}");
+}
+
+#[tokio::test(start_paused = true)]
+async fn trap_13_a_crash_before_each_call_of_an_executor_is_brought_to_its_end() {
+    survives_everywhere(Fault::HangBefore).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn trap_13_a_crash_after_each_call_of_an_executor_is_brought_to_its_end() {
+    survives_everywhere(Fault::HangAfter).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn trap_13_a_lost_answer_of_each_call_of_an_executor_changes_nothing() {
+    survives_everywhere(Fault::LostAnswer).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn trap_13_a_failure_of_each_call_of_an_executor_changes_nothing() {
+    survives_everywhere(Fault::FailBefore).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_long_sweep_costs_an_executor_neither_its_lease_nor_its_batch() {
+    let world = World::new();
+    world.park_many(RECORDS).await;
+    world.handler.set_fixed(true);
+    // A first executor dies with a batch in hand; the heir's first sweep then takes minutes.
+    let faults = Faults::new();
+    faults.at_call_of("queue.send", 1, Fault::HangBefore);
+    let first = world.start(&world.redriver(&faults, "first"), patient()).await;
+    world.wait_until("a batch", || faults.log().iter().any(|c| c == "queue.send orders")).await;
+    first.crash().await;
+    let faults = Faults::new();
+    faults.at_call_of("queue.receive", 1, Fault::Late(8 * LEASE));
+    let heir = world.resume(&world.redriver(&faults, "heir")).await;
+    let is_sweeping = || faults.log().iter().any(|call| call == "queue.receive orders-dlq");
+    world.wait_until("a sweep", is_sweeping).await;
+    let third = world.redriver(&Faults::new(), "third");
+    for _ in 0..7 {
+        tokio::time::timeout(LEASE, std::future::pending::<()>()).await.unwrap_err();
+        let run = third.find(None).await.unwrap().unwrap();
+        let refused = third.claim(run.get()).await.unwrap_err();
+        assert!(matches!(refused, RedriveError::Refused { why: RunError::Held { .. }, .. }));
+    }
+    let worker = world.worker(&Faults::new()).await;
+    let run = heir.end().await.unwrap();
+    worker.stop().await;
+    assert_eq!(world.report(&run.id).await.counts.resolved, RECORDS as u64);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_ends_a_long_sweep_early_with_everything_given_back() {
+    let world = World::new();
+    world.park_many(100).await;
+    let faults = Faults::new();
+    for k in 1..=20 {
+        faults.at_call_of("queue.receive", k, Fault::Late(LEASE));
+    }
+    let executor = world.start(&world.redriver(&faults, "executor"), patient()).await;
+    let began = world.clock.mono();
+    tokio::time::timeout(LEASE * 2, std::future::pending::<()>()).await.unwrap_err();
+    assert_eq!(executor.stop().await.state, RunState::Paused);
+    assert!(world.clock.mono().since(began) <= LEASE * 3);
+    assert_eq!(world.depth(&world.dlq).visible, 100);
+    assert!(world.spy.copies().is_empty());
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_lies_ahead_of_a_takeover_is_judged_when_its_turn_comes() {
+    let world = World::new();
+    let ids = world.park_many(12).await;
+    world.handler.set_fixed(true);
+    world.handler.set_takes(Duration::from_secs(40));
+    let worker = world.worker(&Faults::new()).await;
+    let first = world.start(&world.redriver(&Faults::new(), "first"), patient()).await;
+    world.wait_until("the canary", || world.spy.copies().len() == 5).await;
+    first.crash().await;
+    let ahead = ids.iter().find(|id| world.spy.sends_of(id) == 0).unwrap();
+    world.act(ahead, Event::Discard, Duration::ZERO).await;
+    let heir = world.resume(&world.redriver(&Faults::new(), "heir")).await;
+    // The heir has read the plan's records; its canary is still out.
+    world.wait_until("a tick", || !heir.progress().is_empty()).await;
+    let token = ParkToken::new("restored").unwrap();
+    world.act(ahead, Event::Restore(token), Duration::ZERO).await;
+    let run = heir.end().await.unwrap();
+    worker.stop().await;
+    assert_doubt(&world.spy.batches(), 5);
+    let counts = world.report(&run.id).await.counts;
+    assert_eq!(counts, Counts { planned: 12, sent: 12, resolved: 12, ..Counts::NONE });
+    assert_eq!(run.counts, counts, "the executor saw the same");
+}
