@@ -3,8 +3,10 @@
 use redrive::domain::ramp::Trip;
 use redrive::domain::record::State;
 use redrive::domain::run::{Counts, State as RunState};
+use redrive::domain::time::Mono;
+use redrive::domain::token::Copy;
 use redrive::service::redrive::{Opening, RedriveError};
-use redrive::sim::fault::Faults;
+use redrive::sim::fault::{Fault, Faults};
 
 use crate::executor::{patient, policy};
 use crate::world::World;
@@ -168,4 +170,26 @@ async fn a_plan_that_has_changed_since_it_was_agreed_to_is_refused() {
     let refused = redriver.open(&draft, opening, &mut world.rng()).await.unwrap_err();
     assert!(matches!(refused, RedriveError::PlanHash { .. }));
     assert!(world.ledger.all_runs().is_empty());
+}
+
+/// The trace of a run with failures and a lost answer: all calls, and when each copy was sent.
+async fn trace() -> (Vec<String>, Vec<(Mono, Vec<Copy>)>) {
+    let world = World::new();
+    world.park_many(15).await;
+    world.handler.set_fixed(true);
+    let faults = Faults::new();
+    faults.at_call_of("queue.send", 2, Fault::LostAnswer);
+    let worker = world.worker(&faults).await;
+    let executor = world.start(&world.redriver(&faults, "executor"), policy()).await;
+    executor.end().await.unwrap();
+    worker.stop().await;
+    let batches = world.spy.batches();
+    (faults.log(), batches.into_iter().map(|batch| (batch.at, batch.copies)).collect())
+}
+
+#[tokio::test(start_paused = true)]
+async fn the_same_seeds_give_the_same_trace() {
+    let (one, other) = (trace().await, trace().await);
+    assert!(one.0.len() > 100 && one.1.len() > 5);
+    assert_eq!(one, other);
 }

@@ -1,13 +1,16 @@
-//! Traps 12, 22, 23 and 33: records that come back, that are nobody's any more, that cannot be sent, and
+//! Traps 12, 16, 22, 23 and 33: records that come back, that are nobody's any more, that cannot be sent, and
 //! that were done already.
 
 use std::time::Duration;
 
 use bytes::Bytes;
 use redrive::domain::id::{ParkToken, RecordId};
-use redrive::domain::message::Attributes;
+use redrive::domain::message::Outgoing;
 use redrive::domain::record::{Blocked, Event, State};
 use redrive::domain::run::{Counts, State as RunState};
+use redrive::port::clock::Clock as _;
+use redrive::port::ledger::Ledger as _;
+use redrive::port::queue::Depth;
 use redrive::port::vault::Vault as _;
 use redrive::sim::fault::{Fault, Faults};
 
@@ -74,6 +77,48 @@ async fn trap_12_a_sweep_between_the_second_parking_and_its_token_loses_nothing(
     }
 }
 
+#[tokio::test(start_paused = true)]
+async fn trap_16_on_fifo_queues_tokens_are_new_each_time_and_a_copy_sent_again_is_one() {
+    let world = World::fifo();
+    let mut ids = Vec::new();
+    for i in 0..3 {
+        let message = Outgoing {
+            body: format!("bad {i}"),
+            group_id: Some("group-1".into()),
+            deduplication_id: Some(format!("{i}")),
+            ..Outgoing::default()
+        };
+        ids.push(RecordId::from(&world.send_message(message).await));
+    }
+    // All within five minutes: a token, and the same parking finished again after a crash.
+    let faults = Faults::new();
+    faults.at_call_of("queue.send orders-dlq.fifo", 1, Fault::HangAfter);
+    let worker = world.worker(&faults).await;
+    world.wait_until("the tokens", || world.depth(&world.dlq).visible == 3).await;
+    worker.crash().await;
+    world.work(&Faults::new()).await;
+    assert!(world.depth(&world.dlq).visible > 3, "tokens of parkings that were finished again");
+    // Copies whose answer is lost, failures, and second tokens.
+    for n in 1..=2 {
+        let faults = Faults::new();
+        faults.at_call_of("queue.send", 1, Fault::LostAnswer);
+        let redriver = world.redriver(&faults, "executor");
+        let executor = world.start(&redriver, patient()).await;
+        world.wait_until("the resend", || world.spy.copies().len() == n * 6).await;
+        let waiting = world.depth(&world.source);
+        assert_eq!(waiting.visible + waiting.in_flight, 3, "SQS takes each copy once");
+        let worker = world.worker(&Faults::new()).await;
+        assert_eq!(executor.end().await.unwrap().counts.failed_again, 3);
+        worker.stop().await;
+        let swept = world.sweep().await;
+        assert_eq!(swept.kept, 3, "the last token of each record is there, and no other");
+        world.assert_none_lost(&ids).await;
+    }
+    world.handler.set_fixed(true);
+    assert_eq!(world.redrive(patient()).await.counts.resolved, 3);
+    assert_eq!(world.commits(), 3);
+}
+
 /// Two copies of one record in the source, and the record is not the run's any more: an operator has
 /// resolved it, and, if `is_gone`, it has expired since.
 async fn orphaned_copies(is_gone: bool) -> (World, RecordId) {
@@ -85,11 +130,16 @@ async fn orphaned_copies(is_gone: bool) -> (World, RecordId) {
     world.wait_until("a redriven record", || world.states(&ids) == [State::Redriven]).await;
     let token = ParkToken::new("rescued").unwrap();
     world.act(&ids[0], Event::Rescue(token), Duration::ZERO).await;
-    let remember = if is_gone { Duration::ZERO } else { world.settings.remember };
+    let half_a_minute = Duration::from_secs(30);
+    let remember = if is_gone { half_a_minute } else { world.settings.remember };
     world.act(&ids[0], Event::Resolve, remember).await;
     let run = executor.end().await.unwrap();
     assert_eq!(run.state, RunState::Completed);
-    assert_eq!(world.depth(&world.source).visible, 2);
+    // Its token went with the run's last sweep, so that no sweep rebuilds the record.
+    assert_eq!(world.depth(&world.dlq), Depth::default());
+    tokio::time::advance(2 * half_a_minute).await;
+    let record = world.ledger.record(&ids[0], world.hosts.wall()).await.unwrap();
+    assert_eq!((record.is_none(), world.depth(&world.source).visible), (is_gone, 2));
     (world, ids[0].clone())
 }
 
@@ -206,7 +256,7 @@ async fn trap_33_a_run_of_duplicates_gains_no_credit_and_ends() {
     tokio::time::advance(Duration::from_secs(86_400)).await;
     world.handler.set_fixed(true);
     for i in 0..40 {
-        world.send_with(&format!("bad {i}"), Attributes::new()).await;
+        world.send(&format!("bad {i}")).await;
     }
     world.work(&Faults::new()).await;
     let runs = world.handler.runs().len();

@@ -209,18 +209,28 @@ impl World {
 
     /// A world whose source has this maxReceiveCount and whose DLQ this MaximumMessageSize.
     pub(crate) fn with_limits(max_receive_count: u32, dlq_bytes: usize) -> Self {
+        Self::build(["orders", "orders-dlq"], max_receive_count, dlq_bytes)
+    }
+
+    /// A world whose queues are FIFO.
+    pub(crate) fn fifo() -> Self {
+        Self::build(["orders.fifo", "orders-dlq.fifo"], 5, 1_048_576)
+    }
+
+    fn build(names: [&str; 2], max_receive_count: u32, dlq_bytes: usize) -> Self {
         let base = Wall::from_ms(1_764_000_000_000);
         let clock = Arc::new(SimClock::starting_at(base));
         let engine = Arc::new(SharedEngine::new(Engine::new(1), clock.clone()));
         let create = |name: &str, attributes: &[(&str, &str)]| {
-            let attributes =
-                attributes.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+            let fifo = name.ends_with(".fifo").then_some(("FifoQueue", "true"));
+            let attributes = attributes.iter().copied().chain(fifo);
+            let attributes = attributes.map(|(n, v)| (n.to_owned(), v.to_owned())).collect();
             engine
                 .with(|e, now| e.create_queue(now, name, &attributes, BTreeMap::default()))
                 .unwrap()
         };
         let dlq = create(
-            "orders-dlq",
+            names[1],
             &[
                 ("MessageRetentionPeriod", "1209600"),
                 ("MaximumMessageSize", &dlq_bytes.to_string()),
@@ -229,7 +239,7 @@ impl World {
         let arn = engine.with(|e, now| e.facts(now, &dlq)).unwrap().arn;
         let policy =
             format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":{max_receive_count}}}"#);
-        let source = create("orders", &[("RedrivePolicy", &policy)]);
+        let source = create(names[0], &[("RedrivePolicy", &policy)]);
         let queue = |name: QueueName| SimQueue::new(engine.clone(), name);
         let (source, ledger) = (queue(source), Arc::new(SimLedger::new()));
         Self {
