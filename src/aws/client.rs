@@ -11,7 +11,7 @@ use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_sqs::config::Credentials;
+use aws_sdk_sqs::config::{Credentials, SharedCredentialsProvider};
 use aws_types::service_config::ServiceConfigKey;
 
 use super::error;
@@ -55,18 +55,24 @@ impl Aws {
         Self::new(&defaults().load().await)
     }
 
-    /// Connects to the embedded AWS at `endpoint`, whatever the environment says.
-    pub async fn embedded(endpoint: &str) -> Self {
+    /// Connects to the embedded AWS at `endpoint`, whatever the environment says: neither its variables,
+    /// profiles and proxies nor TLS have a part in it.
+    #[must_use]
+    pub fn embedded(endpoint: &str) -> Self {
         let test = Credentials::builder()
             .access_key_id("test")
             .secret_access_key("test")
             .provider_name("embedded")
             .build();
-        let config = defaults()
+        let config = SdkConfig::builder()
+            .behavior_version(BehaviorVersion::latest())
+            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .retry_config(retries())
+            .timeout_config(timeouts(ATTEMPT_TIMEOUT, OPERATION_TIMEOUT))
             .region(Region::from_static("us-east-1"))
-            .credentials_provider(test)
+            .credentials_provider(SharedCredentialsProvider::new(test))
             .endpoint_url(endpoint);
-        Self::new(&config.load().await)
+        Self::new(&config.build())
     }
 
     fn new(config: &SdkConfig) -> Self {
@@ -105,8 +111,12 @@ impl Aws {
 
 fn defaults() -> aws_config::ConfigLoader {
     aws_config::defaults(BehaviorVersion::latest())
-        .retry_config(RetryConfig::standard().with_max_attempts(ATTEMPTS))
+        .retry_config(retries())
         .timeout_config(timeouts(ATTEMPT_TIMEOUT, OPERATION_TIMEOUT))
+}
+
+fn retries() -> RetryConfig {
+    RetryConfig::standard().with_max_attempts(ATTEMPTS)
 }
 
 fn timeouts(attempt: Duration, operation: Duration) -> TimeoutConfig {
@@ -139,8 +149,6 @@ fn has_own_s3_endpoint(config: &SdkConfig) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use aws_sdk_sqs::config::SharedCredentialsProvider;
-
     use super::*;
     use crate::domain::failure::ErrorClass;
 

@@ -42,7 +42,7 @@ impl Embedded {
     pub(crate) async fn start_with(spec: SetupSpec) -> Self {
         let clock = Arc::new(SimClock::starting_at(NOW));
         let running = LocalAws::start(0, clock, 1).await.unwrap();
-        let aws = Aws::embedded(&running.endpoint()).await;
+        let aws = Aws::embedded(&running.endpoint());
         let report = setup(&aws, &spec).await.unwrap();
         Self { aws, spec, report, _running: running }
     }

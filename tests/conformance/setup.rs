@@ -68,7 +68,7 @@ async fn an_unreachable_endpoint_gives_no_answer() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     drop(listener);
-    let aws = Aws::embedded(&endpoint).await;
+    let aws = Aws::embedded(&endpoint);
     let error = aws.caller().await.unwrap_err();
     assert_eq!((error.class(), error.reached()), (ErrorClass::Transient, Reached::NoAnswer));
     assert_eq!(error.code(), "connection refused");

@@ -53,7 +53,7 @@ async fn wire(answers: Vec<Answer>) -> Wire {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move { axum::serve(listener, Router::new().fallback(answer)).await });
-    Wire { aws: Aws::embedded(&endpoint).await, requests }
+    Wire { aws: Aws::embedded(&endpoint), requests }
 }
 
 impl Wire {

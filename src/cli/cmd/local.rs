@@ -35,7 +35,7 @@ impl Local {
         let clock = Arc::new(SystemClock::start());
         let aws = LocalAws::start(self.port, clock, seed).await.map_err(refused)?;
         let endpoint = aws.endpoint();
-        setup::create(&Aws::embedded(&endpoint).await, &setup::spec(&config, None)?).await?;
+        setup::create(&Aws::embedded(&endpoint), &setup::spec(&config, None)?).await?;
         announce(&config, &endpoint)?;
         // The channel does not close while the process lives.
         let _closed = stages.wait_for(|stage| *stage != Stage::Running).await;
