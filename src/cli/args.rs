@@ -32,6 +32,10 @@ pub struct Args {
 /// The commands.
 #[derive(Debug, Subcommand)]
 pub enum Command {
+    /// Tell the whole story on an AWS in memory: messages fail, are parked, fixed and recovered.
+    #[cfg(feature = "local")]
+    #[command(after_help = "Example:\n  redrive demo\n  redrive --json demo | jq .totals")]
+    Demo(cmd::demo::Demo),
     /// Serve an AWS in memory on this machine: SQS, S3 and DynamoDB, with the configured names.
     #[cfg(feature = "local")]
     #[command(after_help = "Example:\n  redrive local --port 4566\n  \

@@ -5,6 +5,8 @@
 
 mod args;
 mod cmd;
+#[cfg(feature = "local")]
+mod demo;
 mod exit;
 mod patience;
 mod redrive;

@@ -365,7 +365,8 @@ impl Display {
     }
 }
 
-fn line(progress: &Progress) -> String {
+/// Where a run is, on one line.
+pub(super) fn line(progress: &Progress) -> String {
     let Counts { planned, sent, in_doubt, resolved, failed_again, .. } = progress.counts;
     let (phase, rate, window) = (name_of(progress.phase), progress.rate, progress.window);
     format!(

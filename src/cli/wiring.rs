@@ -87,7 +87,7 @@ pub(super) fn not_built(what: &str) -> CliError {
 }
 
 /// The name of this machine.
-fn host() -> String {
+pub(super) fn host() -> String {
     rustix::system::uname().nodename().to_string_lossy().into_owned()
 }
 

@@ -1,5 +1,7 @@
 //! The commands, one file each.
 
+#[cfg(feature = "local")]
+pub(super) mod demo;
 pub(super) mod init;
 #[cfg(feature = "local")]
 pub(super) mod local;
@@ -27,6 +29,8 @@ use super::world::World;
 pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
     let (file, json) = (args.config.as_deref(), args.json);
     match args.command {
+        #[cfg(feature = "local")]
+        Command::Demo(command) => command.run(json).await,
         #[cfg(feature = "local")]
         Command::Local(command) => command.run(file).await,
         Command::Init(command) => command.run(file),
