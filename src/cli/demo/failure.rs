@@ -157,7 +157,7 @@ pub(super) async fn triage(
         "triage",
         "Somebody looks at one of them",
         "A DLQ alone would have a body without a reason. The envelope has everything, as it was.\n\
-         Elsewhere: redrive show ID.",
+         With a queue of your own: redrive show ID.",
     )?;
     let codes = vec![ErrorCode::from(Flaw::SplitSumInvalid.code())];
     let wanted = Selection { codes, ..Selection::default() };

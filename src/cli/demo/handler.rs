@@ -71,16 +71,16 @@ impl RoyaltyHandler {
     }
 
     /// What a body is worth in cents.
-    fn work(&self, job: &Job) -> Result<u64, Failure> {
+    fn work(&self, job: &Job) -> Result<u64, Box<Failure>> {
         let body: Body = serde_json::from_slice(&job.payload)
-            .map_err(|e| Failure::permanent("BODY_UNREADABLE", e.to_string()))?;
+            .map_err(|e| Box::new(Failure::permanent("BODY_UNREADABLE", e.to_string())))?;
         match body {
             Body::RoyaltyLine { isrc, territory_code, amount, splits, .. } => {
                 self.check_isrc(&isrc)?;
                 self.check_territory(&territory_code)?;
                 if territory_code == "JP" && job.attempt == 1 {
                     let text = "the rights society's service answered 503";
-                    return Err(Failure::transient("SOCIETY_UNAVAILABLE", text));
+                    return Err(Box::new(Failure::transient("SOCIETY_UNAVAILABLE", text)));
                 }
                 let cents = self.amount(&amount)?;
                 Ok(self.payouts(cents, &splits)?.iter().sum())
@@ -93,7 +93,7 @@ impl RoyaltyHandler {
         }
     }
 
-    fn check_isrc(&self, isrc: &str) -> Result<(), Failure> {
+    fn check_isrc(&self, isrc: &str) -> Result<(), Box<Failure>> {
         let is_known = CATALOGUE.iter().any(|recording| recording.isrc == isrc);
         let is_repaired = self.version == Version::Two && catalogue::beginning_with(isrc).is_some();
         if is_known || is_repaired {
@@ -105,7 +105,7 @@ impl RoyaltyHandler {
         Err(invalid(Flaw::IsrcMalformed, message, output))
     }
 
-    fn check_territory(&self, code: &str) -> Result<(), Failure> {
+    fn check_territory(&self, code: &str) -> Result<(), Box<Failure>> {
         let is_known = match code {
             "DE" | "FR" | "GB" | "US" | "SE" | "NL" | "BR" | "AT" | "JP" => true,
             // Kosovo: in use, although ISO 3166 leaves it to its users.
@@ -120,7 +120,7 @@ impl RoyaltyHandler {
     }
 
     /// An amount in cents: `1234.56`; for version 2 also `1.234,56`.
-    fn amount(&self, text: &str) -> Result<u64, Failure> {
+    fn amount(&self, text: &str) -> Result<u64, Box<Failure>> {
         let european = || {
             let (euros, cents) = text.rsplit_once(',')?;
             Some((euros.replace('.', ""), cents))
@@ -142,7 +142,7 @@ impl RoyaltyHandler {
     }
 
     /// What each writer gets; the last one takes what rounding leaves.
-    fn payouts(&self, cents: u64, splits: &[Split]) -> Result<Vec<u64>, Failure> {
+    fn payouts(&self, cents: u64, splits: &[Split]) -> Result<Vec<u64>, Box<Failure>> {
         let sum: u64 = splits.iter().map(|split| u64::from(split.percent)).sum();
         let is_payable = sum == 100 || (self.version == Version::Two && sum > 0);
         let Some((last, others)) = splits.split_last().filter(|_| is_payable) else {
@@ -160,8 +160,9 @@ impl RoyaltyHandler {
     }
 }
 
-fn invalid(flaw: Flaw, message: String, output: serde_json::Value) -> Failure {
-    Failure { validation_output: Some(output), ..Failure::permanent(flaw.code(), message) }
+fn invalid(flaw: Flaw, message: String, output: serde_json::Value) -> Box<Failure> {
+    let failure = Failure::permanent(flaw.code(), message);
+    Box::new(Failure { validation_output: Some(output), ..failure })
 }
 
 #[async_trait]
@@ -175,7 +176,7 @@ impl Handler for RoyaltyHandler {
     }
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
-        let cents = self.work(job).map_err(|failure| HandlerError::Failed(Box::new(failure)))?;
+        let cents = self.work(job).map_err(HandlerError::Failed)?;
         self.book.enter(job.key.as_str(), cents);
         Ok(Done::default())
     }

@@ -45,12 +45,12 @@ const DLQ: &str = "royalty-lines-dlq";
 const BUCKET: &str = "royalty-vault";
 const TABLE: &str = "royalty-ledger";
 
-/// How long what was received stays hidden: no handler of the demo takes long.
-const VISIBILITY: Duration = Duration::from_secs(10);
+/// How long what was received stays hidden: long enough for a machine that is busy with other things.
+const VISIBILITY: Duration = Duration::from_secs(60);
 /// How long entries are remembered: longer than both queues keep messages.
 const REMEMBER: Duration = Duration::from_secs(30 * 24 * 3_600);
-/// How long the source may take to be drained.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long the source may take to be drained: only to tell a hang.
+const PATIENCE: Duration = Duration::from_secs(180);
 /// Between two looks at it.
 const LOOK: Duration = Duration::from_millis(100);
 
@@ -64,7 +64,7 @@ pub(super) const RAMP: RampPolicy = RampPolicy {
     max_in_doubt: 1_000,
     max_failure_ratio: 0.2,
     max_backlog: 10_000,
-    outcome_timeout: Duration::from_secs(30),
+    outcome_timeout: Duration::from_secs(120),
 };
 
 /// How often a record may be sent back.
@@ -235,11 +235,11 @@ fn settings() -> Result<Settings, CliError> {
         wait: Duration::from_secs(1),
         visibility: Some(VISIBILITY),
         concurrency: 16,
-        handler_timeout: Duration::from_secs(5),
+        handler_timeout: Duration::from_secs(30),
         max_attempts: None,
         crash_limit: 3,
         confidence_floor: 0.75,
-        grace: Duration::from_secs(5),
+        grace: Duration::from_secs(25),
         retry: Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(2) },
         strategy: KeyStrategy::Payload,
         repeat_window: Duration::from_secs(300),

@@ -17,6 +17,7 @@ use crate::cli::redrive as runs;
 use crate::cli::render::Table;
 use crate::domain::failure::ErrorCode;
 use crate::domain::plan::estimate;
+use crate::domain::ramp::Trip;
 use crate::domain::run::{Counts, Run, State};
 use crate::domain::selection::Selection;
 use crate::port::evidence::Stored;
@@ -82,7 +83,7 @@ pub(super) async fn redrive_too_soon(
         "redrive_too_soon",
         "Somebody redrives before the fix is deployed",
         "First a canary of 5 goes out, and nothing more before all 5 have come to something. They fail\n\
-         again, so the run trips: the others are not sent. Elsewhere: redrive start --code CODE --execute.",
+         again, so the run trips: the others are not sent. With a queue of your own: redrive start --code CODE --execute.",
     )?;
     let redriver = place.redriver().await?;
     let codes = vec![ErrorCode::from(code)];
@@ -91,7 +92,16 @@ pub(super) async fn redrive_too_soon(
     let report = execute(teller, &mut step, &redriver, run).await?;
     let canary = u64::from(RAMP.canary);
     let planned = parked.get(code).copied().unwrap_or(0);
+    let why = report.run.tripped.map(Trip::name);
+    teller.say(&format!(
+        "tripped ({}): {} of {} sent, {} left alone",
+        why.unwrap_or("no reason"),
+        report.counts.sent,
+        report.counts.planned,
+        report.counts.not_sent
+    ))?;
     step.check("state", report.run.state.name(), State::Tripped.name());
+    step.check("tripped", json!(why), Trip::FailureRatio.name());
     step.check("planned", report.counts.planned, planned);
     step.check("sent", report.counts.sent, canary);
     step.check("failed_again", report.counts.failed_again, canary);
@@ -132,7 +142,7 @@ pub(super) async fn resume(
         "resume",
         "The run that tripped goes on",
         "With a canary again. What failed again in this run stays parked; a later run takes it.\n\
-         Elsewhere: redrive resume.",
+         With a queue of your own: redrive resume.",
     )?;
     let redriver = place.redriver().await?;
     let run = redriver.claim(&tripped).await?;
@@ -157,7 +167,7 @@ pub(super) async fn plan(
         "plan",
         "The plan for all the others",
         "A plan writes nothing. Its hash lets somebody agree to exactly these records.\n\
-         Elsewhere: redrive plan --all.",
+         With a queue of your own: redrive plan --all.",
     )?;
     let draft = draft(&place.redriver().await?, &Selection::default()).await?;
     let mut by_code = ByCode::new();
@@ -239,7 +249,7 @@ pub(super) async fn sweep(teller: &mut Teller, place: &Place) -> Result<(), CliE
         "sweep",
         "The DLQ is swept",
         "A DLQ message whose record has moved on is taken out, so that an alarm on the DLQ's depth tells the\n\
-         truth. Runs sweep too; this is the last look. Elsewhere: redrive sweep.",
+         truth. Runs sweep too; this is the last look. With a queue of your own: redrive sweep.",
     )?;
     let swept = place.sweeper().pass(u64::MAX, &CancellationToken::new()).await;
     let swept = swept.map_err(|error| match error {

@@ -105,6 +105,9 @@ pub(super) async fn prove(
     step.note("seconds", seconds);
     if step.ok {
         teller.say(&format!("\nEverything adds up, after {seconds} s."))?;
+        teller.say(
+            "Next: redrive local serves such an AWS for your own tries; redrive init configures.",
+        )?;
     }
     teller.end_with_totals(step)
 }
