@@ -1,0 +1,99 @@
+//! The protocol searched: no reachable world breaks a guarantee, and from each one all comes to rest.
+//!
+//! The budgets keep each search under a million worlds. Two messages with a run bear one fault of each kind
+//! at a time; without a run, or with one message, several together.
+
+use crate::core::Second;
+use crate::search::{Report, Scenario, search};
+use crate::step::{Mutation, Rules};
+use crate::world::Budget;
+
+/// One run and no faults.
+pub(crate) const CALM: Budget = Budget {
+    crashes: 0,
+    lost: 0,
+    stalls: 0,
+    transients: 0,
+    refusals: 0,
+    resumes: 0,
+    runs: 1,
+    early: 0,
+};
+
+pub(crate) fn scenario(second: Second, budget: Budget) -> Scenario {
+    let rules = Rules { mutation: Mutation::None, max_redrives: 1 };
+    Scenario { messages: 2, second, budget, rules, crash_limit: 2, max_failure_ratio: 0.2 }
+}
+
+/// The report as text: the counts, and the path to the breach if there is one.
+pub(crate) fn show(name: &str, report: &Report) -> String {
+    let mut text = format!("{name}: {} worlds, {} at rest\n", report.worlds, report.ends);
+    if let Some(found) = &report.found {
+        text += &format!("{:?} after {} steps:\n", found.breach, found.path.len());
+        for step in &found.path {
+            text += &format!("  {step}\n");
+        }
+        text += &format!("{:?}\n", found.world);
+    }
+    text
+}
+
+fn holds(name: &str, scenario: Scenario, floor: usize) {
+    let report = search(scenario);
+    let text = show(name, &report);
+    eprintln!("{text}");
+    assert!(report.found.is_none(), "{text}");
+    assert!(report.worlds >= floor, "the search has shrunk: {text}");
+}
+
+#[test]
+fn a_late_repeat_and_a_run_with_a_crash() {
+    let budget = Budget { crashes: 1, ..CALM };
+    holds("late repeat, crash", scenario(Second::RepeatedLate, budget), 350_000);
+}
+
+#[test]
+fn a_soon_repeat_and_a_run_with_a_lost_answer() {
+    let budget = Budget { lost: 1, ..CALM };
+    holds("soon repeat, lost answer", scenario(Second::RepeatedSoon, budget), 300_000);
+}
+
+/// A stalled actor wakes whenever it likes, so this holds the crashes too, but for their last worlds.
+#[test]
+fn other_content_and_a_run_with_a_stall() {
+    let budget = Budget { stalls: 1, ..CALM };
+    holds("other content, stall", scenario(Second::Other, budget), 600_000);
+}
+
+#[test]
+fn two_messages_without_a_run_and_faults_together() {
+    let budget = Budget { crashes: 2, lost: 1, runs: 0, ..CALM };
+    holds("late repeat, no run", scenario(Second::RepeatedLate, budget), 100_000);
+    let budget = Budget { crashes: 1, stalls: 1, transients: 1, runs: 0, ..CALM };
+    holds("other content, no run", scenario(Second::Other, budget), 150_000);
+}
+
+fn one(budget: Budget) -> Scenario {
+    Scenario { messages: 1, ..scenario(Second::Other, budget) }
+}
+
+#[test]
+fn one_message_and_a_run_with_faults_together() {
+    let early = Budget { crashes: 1, early: 1, ..CALM };
+    holds("one message, crash and full sweep", one(early), 45_000);
+    holds("one message, crashes", one(Budget { crashes: 2, ..CALM }), 110_000);
+    let refused = Budget { refusals: 1, resumes: 1, ..CALM };
+    holds("one message, lost and refused", one(Budget { lost: 1, ..refused }), 12_000);
+    holds("one message, crash and refused", one(Budget { crashes: 1, ..refused }), 12_000);
+    holds("one message, stall and refused", one(Budget { stalls: 1, ..refused }), 33_000);
+}
+
+#[test]
+fn one_message_and_two_runs() {
+    for (cap, floor) in [(1, 15_000), (2, 50_000)] {
+        let rules = Rules { mutation: Mutation::None, max_redrives: cap };
+        let twice = one(Budget { lost: 1, runs: 2, ..CALM });
+        let twice = Scenario { max_failure_ratio: 1.0, rules, ..twice };
+        holds(&format!("two runs, cap {cap}"), twice, floor);
+    }
+}

@@ -1,0 +1,277 @@
+//! The world of the search: queues, ledger, vault, actors, what may still go wrong, and what must hold.
+//!
+//! Two messages with one key, hence one entry; two workers, two executors, one sweep. The vault is the
+//! `enveloped` of a record: an envelope's key is new for each parking and nothing deletes one.
+//!
+//! Deliberately absent: SQS's own move to the DLQ (bare messages, adoption, AWS's button), receive counts
+//! beyond "seen before", TTL, operators' moves but `resume`, settling a run, FIFO, forced copies, pointers.
+
+use redrive::domain::record::State;
+use redrive::domain::run;
+
+use crate::core::Core;
+pub(crate) use crate::limit::{Breach, Budget};
+
+/// How many messages the source can hold at once: a world with more is a mistake of the model.
+pub(crate) const SLOTS: usize = 6;
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Stage {
+    InProgress,
+    Open,
+    Parked,
+    Committed,
+}
+
+/// The holder of an entry whose message is gone for good.
+pub(crate) const GONE: u8 = 15;
+
+/// The entry. `commits`: by origin, the place in the order of commits, 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Entry {
+    pub(crate) stage: Stage,
+    pub(crate) token: u8,
+    pub(crate) holder: u8,
+    pub(crate) generation: u8,
+    pub(crate) attempts: u8,
+    pub(crate) crashes: u8,
+    pub(crate) commits: [u8; 2],
+}
+
+/// A record; `run` is 0 for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct Record {
+    pub(crate) state: State,
+    pub(crate) n: u8,
+    pub(crate) run: u8,
+    pub(crate) park: u8,
+    pub(crate) sent: bool,
+    pub(crate) blocked: bool,
+    pub(crate) duplicate: bool,
+    pub(crate) enveloped: bool,
+}
+
+/// A message of the source; `n` is 0 for a plain one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct Message {
+    pub(crate) id: u8,
+    pub(crate) origin: u8,
+    pub(crate) n: u8,
+    pub(crate) run: u8,
+    pub(crate) seen: bool,
+    pub(crate) in_flight: bool,
+}
+
+/// A run's item; `plan` and `touched` are sets of records, `over`: its executor's lease is.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct Run {
+    pub(crate) state: RunState,
+    pub(crate) fence: u8,
+    pub(crate) rev: u8,
+    pub(crate) over: bool,
+    pub(crate) plan: u8,
+    pub(crate) touched: u8,
+    pub(crate) batch: Option<u8>,
+}
+
+/// What became of a record in a run, as far as the ramp cares.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Fate {
+    NotSent,
+    InDoubt,
+    Resolved,
+    Duplicate,
+    FailedAgain,
+    /// Discarded, skipped or errored.
+    Out,
+}
+
+/// Where a worker is in `service::process`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) enum At {
+    #[default]
+    Idle,
+    Claim,
+    GiveBack,
+    ReadRecord,
+    Run,
+    CommitRead,
+    Commit,
+    Transient,
+    Release,
+    ParkRead,
+    Vault,
+    Park,
+    Superseded,
+    Token,
+    Mark,
+    DoneRead,
+    Done,
+    Delete,
+}
+
+/// A worker with a message in hand.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct Worker {
+    pub(crate) at: At,
+    pub(crate) message: Message,
+    pub(crate) token: u8,
+    /// Before the claim what it expects, after it what it holds.
+    pub(crate) entry: Option<Entry>,
+    /// The claim is ours.
+    pub(crate) owns: bool,
+    /// It finishes a parking.
+    pub(crate) resumes: bool,
+    pub(crate) duplicate: bool,
+    /// The record as last read or written.
+    pub(crate) record: Option<Record>,
+    pub(crate) park: u8,
+    pub(crate) put: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) enum Exec {
+    #[default]
+    Idle,
+    Load,
+    Tick,
+    Take,
+    Send,
+    Confirm,
+    Refused,
+    Trip,
+    Complete,
+}
+
+/// An executor of a run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) struct Executor {
+    pub(crate) at: Exec,
+    pub(crate) run: u8,
+    pub(crate) fence: u8,
+    pub(crate) rev: u8,
+    pub(crate) touched: u8,
+    /// Records whose outcomes feed this executor's ramp.
+    pub(crate) watched: u8,
+    pub(crate) sends: u8,
+    pub(crate) fates: [Option<Fate>; 2],
+    /// The record in hand, as last read or written.
+    pub(crate) target: u8,
+    pub(crate) record: Option<Record>,
+    /// An earlier send of this copy may have got through.
+    pub(crate) earlier: bool,
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
+pub(crate) enum Sweep {
+    #[default]
+    Idle,
+    Reissue {
+        record: u8,
+        park: u8,
+        read: Record,
+    },
+    Send {
+        record: u8,
+        wrote: Record,
+    },
+    Mark {
+        record: u8,
+        wrote: Record,
+    },
+}
+
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub(crate) struct World {
+    pub(crate) source: [Option<Message>; SLOTS],
+    pub(crate) entry: Option<Entry>,
+    pub(crate) lease_over: bool,
+    pub(crate) records: [Option<Record>; 2],
+    /// By record, the park tokens in the DLQ as a set.
+    pub(crate) dlq: [u16; 2],
+    pub(crate) runs: [Option<Run>; 2],
+    pub(crate) workers: [Worker; 2],
+    pub(crate) executors: [Executor; 2],
+    pub(crate) sweep: Sweep,
+    /// The handler was seen to be fixed: from then on it runs well.
+    pub(crate) fixed: bool,
+    pub(crate) budget: Budget,
+    /// Generations and origins that were committed, as sets.
+    pub(crate) generations: u8,
+    pub(crate) origins: u8,
+    /// By record, one more than the newest copy of which a token was accepted.
+    pub(crate) accepted: [u8; 2],
+    pub(crate) breach: Option<Breach>,
+}
+
+pub(crate) use run::State as RunState;
+
+impl World {
+    /// A message that is not there counts as done.
+    pub(crate) fn new(messages: u8, budget: Budget) -> Self {
+        let message = |origin| Some(Message { id: origin, origin, ..Message::default() });
+        let mut source = [None; SLOTS];
+        source[0] = message(0);
+        if messages > 1 {
+            source[1] = message(1);
+        }
+        Self {
+            source,
+            entry: None,
+            lease_over: false,
+            records: [None; 2],
+            dlq: [0; 2],
+            runs: [None; 2],
+            workers: [Worker::default(); 2],
+            executors: [Executor::default(); 2],
+            sweep: Sweep::Idle,
+            fixed: false,
+            budget,
+            generations: 0,
+            origins: if messages > 1 { 0 } else { 2 },
+            accepted: [0; 2],
+            breach: None,
+        }
+    }
+
+    pub(crate) fn record(&self, of: u8) -> Option<Record> {
+        self.records[usize::from(of)]
+    }
+
+    pub(crate) fn put_record(&mut self, of: u8, record: Record) {
+        self.records[usize::from(of)] = Some(record);
+    }
+
+    /// Whether a worker has this message in hand.
+    pub(crate) fn in_hand(&self, message: u8) -> bool {
+        self.workers.iter().any(|w| w.at != At::Idle && w.message.id == message)
+    }
+
+    /// Notes a commit of the entry as it is now.
+    pub(crate) fn note_commit(&mut self, origin: u8, generation: u8) {
+        let (generation, origin) = (1 << generation, 1 << origin);
+        if self.generations & generation != 0 {
+            self.breach = Some(Breach::GenerationTwice);
+        } else if self.origins & origin != 0 {
+            self.breach = Some(Breach::OriginTwice);
+        }
+        self.generations |= generation;
+        self.origins |= origin;
+    }
+
+    /// Whether this message may be deleted: the rule of G1, from the facts and not from what its worker
+    /// believes.
+    pub(crate) fn may_delete(&self, message: Message, core: &mut Core) -> bool {
+        let recorded = self.record(message.origin).is_some_and(|record| {
+            // Blocked: it was redriving when its message was judged, and came back since. Its token
+            // may never have been sent: see `finding`.
+            let moved = record.state != State::Quarantined || record.blocked;
+            let superseded = moved || record.n > message.n;
+            let accepted = self.accepted[usize::from(message.origin)] > message.n;
+            record.enveloped && (superseded || accepted)
+        });
+        recorded
+            || self.origins & (1 << message.origin) != 0
+            || core.is_done(self.entry, message.origin, message.n)
+    }
+}
