@@ -192,11 +192,20 @@ impl Park<'_> {
     }
 
     /// The record has moved on: the entry becomes parked all the same, the message goes.
+    ///
+    /// A run may have taken the record before its token was sent. Should its copy be refused, the record
+    /// comes back with that token: so it is sent now, while this message still stands for it.
     async fn superseded(
         &self,
         owner: Owner<'_>,
         existing: Option<Stored<Record>>,
     ) -> Result<Deletable, Interrupted> {
+        if let Some(stored) = existing.as_ref().filter(|stored| may_come_back_unsent(stored.get()))
+        {
+            let accepted = self.send_token(owner.lease(), stored.get()).await?;
+            tracing::debug!(message_id = %accepted.get().message_id, "token of a redriving record sent");
+            self.mark_sent(owner.lease(), stored).await;
+        }
         if let Owner::Claim(held, event) = owner {
             held.write(self.ctx, &event).await?;
         }
@@ -278,6 +287,10 @@ impl Park<'_> {
             }
         }
     }
+}
+
+fn may_come_back_unsent(record: &Record) -> bool {
+    record.state == record::State::Redriving && record.token_sent.is_none()
 }
 
 fn contended(work: &Work) -> Interrupted {
