@@ -214,22 +214,26 @@ impl Redriver {
             Sent::Accepted => record::Event::SendConfirmed { run, n },
             Sent::Refused(earlier) => record::Event::SendRefused { run, n, earlier: *earlier },
         };
-        let now = self.clock.wall();
-        let Ok(Step::Write(next)) = record::apply(Some(&taken.record), &event, self.remember, now)
-        else {
-            return Ok(None);
-        };
-        let write = RecordWrite {
-            id: taken.id.clone(),
-            expect: Expect::Is(Box::new(taken.record.clone())),
-            next: *next,
-        };
-        let ledger = self.ledger.as_ref();
-        match self.insist(|| write_record(ledger, &write, now)).await {
-            Ok(stored) => Ok(Some(stored)),
-            Err(WriteError::Lost(_)) => Ok(None),
-            Err(WriteError::Unknown(e)) => Err(e.into()),
+        let mut current = taken.record.clone();
+        for _ in 0..SENDS {
+            let now = self.clock.wall();
+            let step = record::apply(Some(&current), &event, self.remember, now);
+            let Ok(Step::Write(next)) = step else { return Ok(None) };
+            let write = RecordWrite {
+                id: taken.id.clone(),
+                expect: Expect::Is(Box::new(current)),
+                next: *next,
+            };
+            let ledger = self.ledger.as_ref();
+            match self.insist(|| write_record(ledger, &write, now)).await {
+                Ok(stored) => return Ok(Some(stored)),
+                // It may be that its token alone was marked: then the event still applies.
+                Err(WriteError::Lost(Some(changed))) => current = changed.into_inner(),
+                Err(WriteError::Lost(None)) => return Ok(None),
+                Err(WriteError::Unknown(e)) => return Err(e.into()),
+            }
         }
+        Ok(None)
     }
 }
 
