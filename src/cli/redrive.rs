@@ -13,7 +13,7 @@ use super::wiring;
 use super::world::World;
 use crate::config::{Feedback, Redriver as Bounds, Span};
 use crate::domain::id::RunId;
-use crate::domain::ramp::{Phase, RampPolicy};
+use crate::domain::ramp::{Phase, RampPolicy, Trip};
 use crate::domain::run::{Counts, Run, RunError, State};
 use crate::domain::time::{Mono, Wall};
 use crate::port::clock::Clock;
@@ -172,6 +172,7 @@ pub(super) async fn find(redriver: &Redriver, id: Option<&RunId>) -> Result<Run,
 pub(super) struct ReportShape<'a> {
     run_id: Option<&'a str>,
     state: State,
+    tripped: Option<&'static str>,
     #[serde(flatten)]
     counts: Counts,
     by_code: Vec<CodeShape<'a>>,
@@ -213,6 +214,7 @@ impl<'a> ReportShape<'a> {
         Self {
             run_id: None,
             state: State::Completed,
+            tripped: None,
             counts: Counts::NONE,
             by_code: Vec::new(),
             errors: Vec::new(),
@@ -235,6 +237,7 @@ impl<'a> ReportShape<'a> {
         Self {
             run_id: Some(report.run.id.as_str()),
             state: report.run.state,
+            tripped: report.run.tripped.map(Trip::name),
             counts: report.counts,
             by_code: by_code.collect(),
             errors: errors.collect(),
@@ -280,10 +283,19 @@ const fn name_of(phase: Phase) -> &'static str {
     }
 }
 
+/// Why a run stopped by itself.
+const fn explained(why: Trip) -> &'static str {
+    match why {
+        Trip::FailureRatio => "too many failed again",
+        Trip::NoOutcome => "no outcome came in time: does a worker run?",
+    }
+}
+
 /// Prints a report as text.
 pub(super) fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
     let Report { run, counts, .. } = report;
-    writeln!(out, "run {}  {}", run.id, run.state.name())?;
+    let why = run.tripped.map(|why| format!(": {}", explained(why))).unwrap_or_default();
+    writeln!(out, "run {}  {}{why}", run.id, run.state.name())?;
     let mut table =
         Table::new(["CODE", "PLANNED", "SENT", "RESOLVED", "DUPLICATES", "FAILED AGAIN", "OTHER"]);
     let all = (String::from("all"), *counts);
