@@ -1,7 +1,8 @@
 //! `redrive`: an SQS-native dead-letter worker and redriver.
 //!
 //! A worker runs a handler for each message of an SQS queue, and parks what cannot succeed with full
-//! evidence: an envelope in S3, a record in DynamoDB, a message in the dead-letter queue. What it promises:
+//! evidence: an envelope in S3, a record in DynamoDB, a message in the dead-letter queue. A redriver sends
+//! records back after the fix: a canary first, then a ramp. What they promise:
 //!
 //! - **G1 nothing lost.** A message leaves the source only with proof: its work is committed, or its envelope
 //!   and record are durable and its DLQ message was accepted. Per batch entry, never per batch.
@@ -14,7 +15,7 @@
 //!   as an attempt.
 //! - **G7 attributable.** Every operator act leaves an audit object.
 //!
-//! G5 and G7 are promises about redrives, which this version does not yet do.
+//! Deliberately absent so far: the audit objects of G7, FIFO sources, adopting what SQS's own policy moved.
 //!
 //! Imports go one way: `main → cli → service → port → domain`; `aws`, `handler` and `sim` implement ports;
 //! `local` serves `sim`'s queue engine, an S3 store and DynamoDB over HTTP.
