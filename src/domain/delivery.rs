@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::entry::{Claim, Claimed, Entry};
 use super::failure::{Disposition, Failure, FailureKind, Reason};
-use super::id::{MessageId, QueueName, RecordId, RunId};
+use super::id::{QueueName, RecordId, RunId};
 use super::identity::{Content, Judgement, Provenance};
 use super::message::Received;
 use super::time::Wall;
@@ -233,10 +233,4 @@ pub fn decide_failure(
             }
         }
     }
-}
-
-/// Whether the entry's holder is this delivery.
-#[must_use]
-pub fn holds(entry: &Entry, delivery: &MessageId) -> bool {
-    entry.holder == *delivery
 }

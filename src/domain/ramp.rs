@@ -208,20 +208,8 @@ impl Ramp {
         self.rate
     }
 
-    /// Halves the rate at once: the target asked for fewer calls.
-    pub fn throttled(&mut self, now: Mono) {
-        self.rate = (self.rate / 2.0).max(self.floor());
-        self.step_began = now;
-    }
-
     fn floor(&self) -> f64 {
         self.policy.start_rate.min(1.0)
-    }
-
-    /// Sets the ceiling of the rate, by an operator.
-    pub fn set_max_rate(&mut self, rate: f64) {
-        self.policy.max_rate = rate;
-        self.rate = self.rate.min(rate);
     }
 }
 
