@@ -83,14 +83,17 @@ async fn resolve_write(
     }
 }
 
-/// Resolves the record of a copy or redriven token whose work is done already, by the commit of `by`.
+/// Resolves the record of a message whose work is done already, by the commit of `by`.
+///
+/// A plain message has one if its parking was not finished; unless it is resolved, deleting the message would
+/// leave it quarantined without a token. One that committed itself has none.
 pub(crate) async fn resolve_done(
     ctx: &Context,
     work: &Work,
     lease: &Lease,
     by: &RecordId,
 ) -> Result<(), Interrupted> {
-    if work.delivery.kind == Kind::Plain {
+    if work.delivery.kind == Kind::Plain && *by == work.content.origin {
         return Ok(());
     }
     let duplicate_of = (*by != work.content.origin).then(|| by.clone());

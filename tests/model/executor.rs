@@ -24,8 +24,8 @@ pub(crate) fn steps(world: &World, e: usize, rules: Rules, core: &mut Core, out:
         }
         Exec::Take => take(&mut next, e, rules, core),
         Exec::Send => return send(world, e, out),
-        Exec::Confirm => answered(&mut next, e, true, core),
-        Exec::Refused => answered(&mut next, e, false, core),
+        Exec::Confirm => answered(&mut next, e, true, rules, core),
+        Exec::Refused => answered(&mut next, e, false, rules, core),
         Exec::Trip => end(&mut next, e, RunEvent::Trip, core),
         Exec::Complete => end(&mut next, e, RunEvent::Complete, core),
     }
@@ -220,8 +220,9 @@ fn send(world: &World, e: usize, out: &mut Steps) {
     }
 }
 
-/// The source answered: `redriving → redriven`, or back to quarantine.
-fn answered(world: &mut World, e: usize, accepted: bool, core: &mut Core) {
+/// The source answered: `redriving → redriven`, or back to quarantine. A record that has changed is looked
+/// at again: it may be that its token alone was marked.
+fn answered(world: &mut World, e: usize, accepted: bool, rules: Rules, core: &mut Core) {
     let executor = world.executors[e];
     let (of, run) = (executor.target, executor.run);
     let n = executor.record.map_or(0, |record| record.n);
@@ -231,8 +232,10 @@ fn answered(world: &mut World, e: usize, accepted: bool, core: &mut Core) {
         RecordEvent::SendRefused { run, n, earlier: executor.earlier }
     };
     let unmoved = core.same_record(world.record(of), executor.record);
-    let now = if unmoved { executor.record } else { world.record(of) };
-    if let RecordStep::Write(next) = core.record(now, event) {
+    let again = rules.mutation != Mutation::SettledOnce;
+    if let RecordStep::Write(next) = core.record(world.record(of), event)
+        && (unmoved || again)
+    {
         world.put_record(of, next);
     }
     let executor = Executor { at: Exec::Tick, target: 0, record: None, earlier: false, ..executor };

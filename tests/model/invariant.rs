@@ -4,25 +4,26 @@ use redrive::domain::record::State;
 
 use crate::core::{Core, Second};
 use crate::ramp::CANARY;
-use crate::world::{Breach, Fate, RunState, World};
+use crate::search::Scenario;
+use crate::world::{At, Breach, Fate, Record, RunState, Sweep, World};
 
 /// The first breach of a guarantee in this world.
-pub(crate) fn breach(world: &World, second: Second, core: &mut Core) -> Option<Breach> {
+pub(crate) fn breach(world: &World, scenario: &Scenario, core: &mut Core) -> Option<Breach> {
     if world.breach.is_some() {
         return world.breach;
     }
     for of in 0..2 {
-        if let Some(breach) = message(world, of, core) {
+        if let Some(breach) = message(world, of, scenario.forgives, core) {
             return Some(breach);
         }
     }
-    if second != Second::RepeatedLate && world.generations.count_ones() > 1 {
+    if scenario.second != Second::RepeatedLate && world.generations.count_ones() > 1 {
         return Some(Breach::WorkTwice);
     }
     (1..=2).find_map(|run| doubt(world, run, core))
 }
 
-fn message(world: &World, of: u8, core: &mut Core) -> Option<Breach> {
+fn message(world: &World, of: u8, forgives: bool, core: &mut Core) -> Option<Breach> {
     let record = world.record(of);
     let in_source = world.source.iter().flatten().any(|m| m.origin == of);
     let committed = world.origins & (1 << of) != 0;
@@ -32,16 +33,26 @@ fn message(world: &World, of: u8, core: &mut Core) -> Option<Breach> {
     }
     let record = record?;
     let waits = matches!(record.state, State::Quarantined | State::Redriving);
-    if waits && record.sent && !has_token(world, of) {
+    if waits && record.sent && !world.has_token(of) {
         return Some(Breach::TokenGone);
+    }
+    let hidden = record.state == State::Quarantined && !in_source && !world.has_token(of);
+    let renewed = world.accepted[usize::from(of)] > record.n;
+    if hidden && !(forgives && renewed) && !is_to_be_sent(world, of, record) {
+        return Some(Breach::Hidden);
     }
     let proven = committed || (record.duplicate && core.is_done(world.entry, of, 1));
     (record.state == State::Resolved && !proven).then_some(Breach::ResolvedWithoutCommit)
 }
 
-fn has_token(world: &World, of: u8) -> bool {
-    let set = world.dlq[usize::from(of)];
-    world.record(of).is_some_and(|record| set & (1 << record.park) != 0)
+/// Somebody is about to send this token.
+fn is_to_be_sent(world: &World, of: u8, record: Record) -> bool {
+    let sends = world.workers.iter().any(|worker| {
+        let park = worker.record.map(|record| record.park);
+        worker.at == At::Token && worker.message.origin == of && park == Some(record.park)
+    });
+    let sweeps = |wrote: Record| wrote.park == record.park;
+    sends || matches!(world.sweep, Sweep::Send { record, wrote } if record == of && sweeps(wrote))
 }
 
 /// G5. Copies of a run that is closed are still in doubt, but nothing is added to them.
@@ -54,7 +65,7 @@ fn doubt(world: &World, run: u8, core: &mut Core) -> Option<Breach> {
     (count(Fate::InDoubt) > proven).then_some(Breach::Doubt)
 }
 
-fn core_fate(core: &mut Core, record: crate::world::Record, run: u8) -> Fate {
+fn core_fate(core: &mut Core, record: Record, run: u8) -> Fate {
     core.standing(Some(record), run)
 }
 
@@ -65,7 +76,7 @@ pub(crate) fn is_settled(world: &World, core: &mut Core) -> bool {
         None => world.origins & (1 << of) != 0 || core.is_done(world.entry, of, 0),
         Some(record) => match record.state {
             State::Quarantined => {
-                has_token(world, of) && world.dlq[usize::from(of)].count_ones() == 1
+                world.has_token(of) && world.dlq[usize::from(of)].count_ones() == 1
             }
             State::Redriving | State::Redriven => false,
             State::Resolved | State::Discarded => world.dlq[usize::from(of)] == 0,

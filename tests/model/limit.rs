@@ -23,6 +23,8 @@ pub(crate) enum Breach {
     Lost,
     /// G1: a quarantined record whose token is marked as sent has none in the DLQ.
     TokenGone,
+    /// G1: a quarantined record without its token in the DLQ, and nobody who is about to send it.
+    Hidden,
     /// A resolved record without a commit.
     ResolvedWithoutCommit,
     /// G2: one generation committed twice.

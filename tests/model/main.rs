@@ -1,7 +1,6 @@
 //! The protocol checked against its own tables, and searched.
 
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
-#![expect(clippy::panic, reason = "a test may panic")]
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 #![expect(clippy::print_stderr, reason = "a search shows how much it saw")]
 

@@ -1,4 +1,7 @@
 //! Parking as `service::park` orders it: read → envelope → ledger → token → mark.
+//!
+//! A message whose record has moved on is deleted; if the record is redriving and its token was never sent,
+//! token → mark come first.
 
 use redrive::domain::record::State;
 
@@ -18,7 +21,12 @@ fn park_event(worker: &Worker) -> RecordEvent {
     }
 }
 
-pub(crate) fn park_read(world: &mut World, i: usize, core: &mut Core) {
+/// Should its copy be refused, it comes back with a token that nobody has sent.
+fn may_come_back_unsent(record: Option<Record>) -> bool {
+    record.is_some_and(|record| record.state == State::Redriving && !record.sent)
+}
+
+pub(crate) fn park_read(world: &mut World, i: usize, rules: Rules, core: &mut Core) {
     let mut worker = world.workers[i];
     let of = worker.message.origin;
     worker.record = world.record(of);
@@ -27,15 +35,32 @@ pub(crate) fn park_read(world: &mut World, i: usize, core: &mut Core) {
     worker.at = match core.record(worker.record, park_event(&worker)) {
         RecordStep::Write(_) if !worker.resumes && !worker.put => At::Vault,
         RecordStep::Write(_) | RecordStep::Finish(_) => At::Park,
-        RecordStep::DeleteMessage if worker.owns => At::Superseded,
-        RecordStep::DeleteMessage => At::Delete,
+        RecordStep::DeleteMessage => {
+            let Worker { owns, token, entry, message, record, .. } = worker;
+            let sends =
+                may_come_back_unsent(record) && rules.mutation != Mutation::SupersededWithoutToken;
+            let record = record.filter(|_| sends);
+            world.workers[i] =
+                Worker { at: At::Token, owns, token, entry, message, record, ..Worker::default() };
+            if !sends {
+                marked(world, i);
+            }
+            return;
+        }
         RecordStep::Nothing | RecordStep::Refused | RecordStep::Illegal => {
             world.breach = Some(Breach::Illegal);
             return;
         }
     };
     world.workers[i] = worker;
-    if worker.at == At::Delete {
+}
+
+/// Where a worker goes whose token is sent: a claim that is still its own parks its entry.
+pub(crate) fn marked(world: &mut World, i: usize) {
+    let worker = world.workers[i];
+    if worker.owns {
+        world.workers[i] = Worker { at: At::Superseded, record: None, ..worker };
+    } else {
         delete_next(world, i);
     }
 }
@@ -74,12 +99,14 @@ pub(crate) fn park(world: &mut World, i: usize, rules: Rules, core: &mut Core) {
 pub(crate) fn accept(world: &mut World, of: u8, record: Record) {
     let of = usize::from(of);
     world.dlq[of] |= 1 << record.park;
-    world.accepted[of] = world.accepted[of].max(record.n + 1);
+    // That of a redriving record stands for what the run took, not for the copy.
+    let next = record.n + u8::from(record.state == State::Quarantined);
+    world.accepted[of] = world.accepted[of].max(next);
 }
 
 /// Marks a token as sent, if the record is still as it was written.
 pub(crate) fn mark(world: &mut World, of: u8, wrote: Option<Record>, core: &mut Core) {
-    let Some(wrote) = wrote.filter(|record| record.state == State::Quarantined) else { return };
+    let Some(wrote) = wrote else { return };
     let event = RecordEvent::TokenSent { park: wrote.park };
     if let RecordStep::Write(next) = core.record(Some(wrote), event)
         && core.same_record(world.record(of), Some(wrote))

@@ -1,7 +1,8 @@
 //! The protocol searched: no reachable world breaks a guarantee, and from each one all comes to rest.
 //!
-//! The budgets keep each search under a million worlds. Two messages with a run bear one fault of each kind
-//! at a time; without a run, or with one message, several together.
+//! The budgets keep each search under a million worlds. Two messages with a run bear one fault at a time;
+//! without a run, or with one message, several together. Any content of the second message bears any one
+//! fault beside a run; to be quick, only the two searches that differ most are made each time.
 
 use crate::core::Second;
 use crate::search::{Report, Scenario, search};
@@ -22,7 +23,15 @@ pub(crate) const CALM: Budget = Budget {
 
 pub(crate) fn scenario(second: Second, budget: Budget) -> Scenario {
     let rules = Rules { mutation: Mutation::None, max_redrives: 1 };
-    Scenario { messages: 2, second, budget, rules, crash_limit: 2, max_failure_ratio: 0.2 }
+    Scenario {
+        messages: 2,
+        second,
+        budget,
+        rules,
+        crash_limit: 2,
+        max_failure_ratio: 0.2,
+        forgives: true,
+    }
 }
 
 /// The report as text: the counts, and the path to the breach if there is one.
@@ -47,33 +56,27 @@ fn holds(name: &str, scenario: Scenario, floor: usize) {
 }
 
 #[test]
-fn a_late_repeat_and_a_run_with_a_crash() {
-    let budget = Budget { crashes: 1, ..CALM };
-    holds("late repeat, crash", scenario(Second::RepeatedLate, budget), 350_000);
-}
-
-#[test]
-fn a_soon_repeat_and_a_run_with_a_lost_answer() {
+fn a_late_repeat_and_a_run_with_a_lost_answer() {
     let budget = Budget { lost: 1, ..CALM };
-    holds("soon repeat, lost answer", scenario(Second::RepeatedSoon, budget), 300_000);
+    holds("late repeat, lost answer", scenario(Second::RepeatedLate, budget), 370_000);
 }
 
 /// A stalled actor wakes whenever it likes, so this holds the crashes too, but for their last worlds.
 #[test]
-fn other_content_and_a_run_with_a_stall() {
+fn a_soon_repeat_and_a_run_with_a_stall() {
     let budget = Budget { stalls: 1, ..CALM };
-    holds("other content, stall", scenario(Second::Other, budget), 600_000);
+    holds("soon repeat, stall", scenario(Second::RepeatedSoon, budget), 530_000);
 }
 
 #[test]
 fn two_messages_without_a_run_and_faults_together() {
-    let budget = Budget { crashes: 2, lost: 1, runs: 0, ..CALM };
-    holds("late repeat, no run", scenario(Second::RepeatedLate, budget), 100_000);
-    let budget = Budget { crashes: 1, stalls: 1, transients: 1, runs: 0, ..CALM };
-    holds("other content, no run", scenario(Second::Other, budget), 150_000);
+    let budget = Budget { crashes: 1, lost: 1, transients: 1, runs: 0, ..CALM };
+    holds("late repeat, no run", scenario(Second::RepeatedLate, budget), 80_000);
+    let budget = Budget { crashes: 1, stalls: 1, runs: 0, ..CALM };
+    holds("other content, no run", scenario(Second::Other, budget), 55_000);
 }
 
-fn one(budget: Budget) -> Scenario {
+pub(crate) fn one(budget: Budget) -> Scenario {
     Scenario { messages: 1, ..scenario(Second::Other, budget) }
 }
 

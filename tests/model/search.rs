@@ -22,6 +22,8 @@ pub(crate) struct Scenario {
     pub(crate) rules: Rules,
     pub(crate) crash_limit: u32,
     pub(crate) max_failure_ratio: f64,
+    /// A token that is renewed by one who dies before he sends it is left to the full sweep: see `finding`.
+    pub(crate) forgives: bool,
 }
 
 /// A breach, and the steps that lead to it.
@@ -113,7 +115,7 @@ impl Search {
                     self.own.push((to, number));
                 }
                 if new {
-                    let breach = invariant::breach(&next, self.scenario.second, &mut self.core);
+                    let breach = invariant::breach(&next, &self.scenario, &mut self.core);
                     if let Some(breach) = breach {
                         return Some((breach, to));
                     }

@@ -46,6 +46,12 @@ pub(crate) enum Mutation {
     DeleteBeforeToken,
     /// The sweep takes a redriving record's token for outdated.
     SweepTakesRedriving,
+    /// A message whose record is redriving is deleted without the token that was never sent.
+    SupersededWithoutToken,
+    /// The outcome of a send is given up when the record has changed.
+    SettledOnce,
+    /// A plain message that is done as a repeat is deleted, its record left as it is.
+    RepeatUnresolved,
 }
 
 /// What differs between searches.

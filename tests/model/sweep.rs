@@ -95,7 +95,7 @@ fn crash(world: &World, out: &mut Steps) {
     for (i, worker) in world.workers.iter().enumerate() {
         if matches!(
             worker.at,
-            At::Claim | At::GiveBack | At::Run | At::Token | At::Mark | At::Delete
+            At::Claim | At::GiveBack | At::Run | At::Token | At::Mark | At::Superseded | At::Delete
         ) {
             let mut next = World { budget, ..*world };
             next.workers[i] = Worker::default();

@@ -7,7 +7,7 @@
 use redrive::domain::delivery::Then;
 
 use crate::core::{Core, EntryEvent, EntryStep, Met, RecordEvent, RecordStep};
-use crate::park::{accept, mark, park, park_read};
+use crate::park::{accept, mark, marked, park, park_read};
 use crate::step::{Kind, Mutation, Rules, Steps};
 use crate::world::{At, Breach, Worker, World};
 use crate::write::{Put, put_both, put_entry, put_record, write_entry};
@@ -16,7 +16,7 @@ pub(crate) fn steps(world: &World, i: usize, rules: Rules, core: &mut Core, out:
     let worker = world.workers[i];
     let of = worker.message.id;
     if worker.at == At::Idle {
-        receive(world, i, core, out);
+        receive(world, i, rules, core, out);
         return;
     }
     if worker.at == At::Run {
@@ -53,6 +53,12 @@ fn lose(world: &World, i: usize, made: World, out: &mut Steps) {
         return;
     }
     out.push(Kind::Fault, "makes a call whose answer is lost", of, lost);
+    if worker.at == At::Mark {
+        gave_up = World { budget: lost.budget, ..*world };
+        marked(&mut gave_up, i);
+        out.push(Kind::Fault, "fails to mark the token of message", of, gave_up);
+        return;
+    }
     if worker.owns {
         gave_up.workers[i].at = At::Release;
     } else {
@@ -66,7 +72,7 @@ pub(crate) fn leave(world: &mut World, i: usize) {
     world.workers[i] = Worker::default();
 }
 
-fn receive(world: &World, i: usize, core: &mut Core, out: &mut Steps) {
+fn receive(world: &World, i: usize, rules: Rules, core: &mut Core, out: &mut Steps) {
     if i == 1 && world.workers[0].at == At::Idle {
         return;
     }
@@ -77,7 +83,7 @@ fn receive(world: &World, i: usize, core: &mut Core, out: &mut Steps) {
         next.source[slot].iter_mut().for_each(|m| (m.seen, m.in_flight) = (plain, true));
         let token = next.fresh_lease();
         next.workers[i] = Worker { message, token, ..Worker::default() };
-        meet(&mut next, i, core);
+        meet(&mut next, i, rules, core);
         if next.workers[i].at != At::Idle {
             out.push(Kind::Own, "is received", message.id, next);
         }
@@ -85,16 +91,16 @@ fn receive(world: &World, i: usize, core: &mut Core, out: &mut Steps) {
 }
 
 /// `decide_claim` and what follows from it.
-fn meet(world: &mut World, i: usize, core: &mut Core) {
+fn meet(world: &mut World, i: usize, rules: Rules, core: &mut Core) {
     let worker = world.workers[i];
     let met = core.meet(world.entry, worker.message, worker.token, world.lease_over);
     let calm = Worker { token: 0, entry: None, ..worker };
     let plain = worker.message.n == 0;
+    let origin = worker.message.origin;
+    let forgets = rules.mutation == Mutation::RepeatUnresolved;
     world.workers[i] = match met {
-        Met::Done { .. } if plain => Worker { at: At::Delete, ..calm },
-        Met::Done { by } => {
-            Worker { at: At::DoneRead, duplicate: by != worker.message.origin, ..calm }
-        }
+        Met::Done { by } if plain && (by == origin || forgets) => Worker { at: At::Delete, ..calm },
+        Met::Done { by } => Worker { at: At::DoneRead, duplicate: by != origin, ..calm },
         Met::Mismatch => Worker { at: At::ParkRead, ..calm },
         Met::Finish => Worker { at: At::ParkRead, resumes: true, ..calm },
         Met::Take(..) => Worker { at: At::Claim, entry: world.entry, ..worker },
@@ -138,7 +144,7 @@ fn act(world: &World, i: usize, rules: Rules, core: &mut Core) -> World {
     let worker = world.workers[i];
     match worker.at {
         At::Idle | At::Run => {}
-        At::Claim => claim(&mut next, i, core),
+        At::Claim => claim(&mut next, i, rules, core),
         At::GiveBack | At::Release => {
             put_entry(&mut next, i, EntryEvent::Release, core);
             leave(&mut next, i);
@@ -153,7 +159,7 @@ fn act(world: &World, i: usize, rules: Rules, core: &mut Core) -> World {
         }
         At::CommitRead | At::DoneRead => resolve(&mut next, i, core),
         At::Commit => commit(&mut next, i, rules, core),
-        At::ParkRead => park_read(&mut next, i, core),
+        At::ParkRead => park_read(&mut next, i, rules, core),
         At::Vault => {
             next.workers[i].put = true;
             next.workers[i].at = At::Park;
@@ -171,7 +177,7 @@ fn act(world: &World, i: usize, rules: Rules, core: &mut Core) -> World {
         }
         At::Mark => {
             mark(&mut next, worker.message.origin, worker.record, core);
-            delete_next(&mut next, i);
+            marked(&mut next, i);
         }
         At::Done => {
             let event = RecordEvent::Committed { duplicate: worker.duplicate };
@@ -209,13 +215,13 @@ pub(crate) fn delete_next(world: &mut World, i: usize) {
     world.workers[i] = Worker { at: At::Delete, message, ..Worker::default() };
 }
 
-fn claim(world: &mut World, i: usize, core: &mut Core) {
+fn claim(world: &mut World, i: usize, rules: Rules, core: &mut Core) {
     let worker = world.workers[i];
     if !core.same_entry(world.entry, worker.entry).0 {
-        return meet(world, i, core);
+        return meet(world, i, rules, core);
     }
     let met = core.meet(world.entry, worker.message, worker.token, world.lease_over);
-    let Met::Take(entry, then) = met else { return meet(world, i, core) };
+    let Met::Take(entry, then) = met else { return meet(world, i, rules, core) };
     let at = match then {
         Then::Run => At::Run,
         Then::ReadRecord => At::ReadRecord,

@@ -242,6 +242,12 @@ impl World {
         self.records[usize::from(of)] = Some(record);
     }
 
+    /// Whether the DLQ has the token that counts of this record.
+    pub(crate) fn has_token(&self, of: u8) -> bool {
+        let set = self.dlq[usize::from(of)];
+        self.record(of).is_some_and(|record| set & (1 << record.park) != 0)
+    }
+
     /// Whether a worker has this message in hand.
     pub(crate) fn in_hand(&self, message: u8) -> bool {
         self.workers.iter().any(|w| w.at != At::Idle && w.message.id == message)
@@ -263,10 +269,16 @@ impl World {
     /// believes.
     pub(crate) fn may_delete(&self, message: Message, core: &mut Core) -> bool {
         let recorded = self.record(message.origin).is_some_and(|record| {
-            // Blocked: it was redriving when its message was judged, and came back since. Its token
-            // may never have been sent: see `finding`.
-            let moved = record.state != State::Quarantined || record.blocked;
-            let superseded = moved || record.n > message.n;
+            let superseded = match record.state {
+                State::Quarantined => record.n > message.n,
+                // A refused send brings it back as it was.
+                State::Redriving => {
+                    let mut source = self.source.iter().flatten();
+                    self.has_token(message.origin)
+                        || source.any(|m| m.origin == message.origin && m.id != message.id)
+                }
+                State::Redriven | State::Resolved | State::Discarded => true,
+            };
             let accepted = self.accepted[usize::from(message.origin)] > message.n;
             record.enveloped && (superseded || accepted)
         });

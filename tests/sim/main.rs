@@ -14,5 +14,6 @@ mod trap;
 mod trap_redrive;
 mod trap_repeat;
 mod trap_run;
+mod trap_token;
 mod work;
 mod world;
