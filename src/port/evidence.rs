@@ -3,7 +3,6 @@
 //! [`Stored`] is made only by an adapter that saw the service say so; a test of the source tree keeps it
 //! that way. [`Deletable`] is made only from such proof.
 
-use super::queue::Accepted;
 use crate::domain::entry::Entry;
 use crate::domain::id::{MessageId, ReceiptHandle, RecordId};
 use crate::domain::message::Received;
@@ -47,19 +46,25 @@ impl Deletable {
         entry.get().commits.contains_key(by).then(|| Self::of(received))
     }
 
-    /// The message is quarantined: its record names its envelope, and the DLQ accepted its token.
-    pub fn parked(
-        received: &Received,
-        record: &Stored<Record>,
-        _token: &Stored<Accepted>,
-    ) -> Option<Self> {
-        (record.get().state == State::Quarantined).then(|| Self::of(received))
+    /// The message is quarantined: its record names its envelope and says that its token was accepted,
+    /// whoever sent it. `n` is which copy the message is, 0 for a plain one.
+    pub fn parked(received: &Received, record: &Stored<Record>, n: u32) -> Option<Self> {
+        let record = record.get();
+        let waits = record.state == State::Quarantined && record.redrive_count >= n;
+        (waits && record.token_sent.is_some()).then(|| Self::of(received))
     }
 
-    /// The message's record has moved on: it is a leftover of a parking that was finished. `n` is which
-    /// copy the message is, 0 for a plain one.
+    /// The message's record has moved on: it is a leftover of a parking that was finished. One that a run
+    /// may yet give back must have its token.
     pub fn superseded(received: &Received, record: &Stored<Record>, n: u32) -> Option<Self> {
-        let moved = record.get().state != State::Quarantined || record.get().redrive_count > n;
+        let record = record.get();
+        let moved = match record.state {
+            State::Resolved | State::Discarded => true,
+            State::Redriven => record.redrive_count > n,
+            State::Quarantined | State::Redriving => {
+                record.redrive_count > n && record.token_sent.is_some()
+            }
+        };
         moved.then(|| Self::of(received))
     }
 

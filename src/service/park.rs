@@ -4,12 +4,14 @@
 //! | --- | --- | --- |
 //! | nothing | the message | a new attempt, or the crash limit |
 //! | envelope | an envelope that no record names: evidence, never read | the same |
-//! | ledger | entry parked, record quarantined without a token | finishes: new token, delete |
+//! | ledger | entry parked, record quarantined without a token | finishes: new token, mark, delete |
 //! | token | the same with a token in the DLQ, not marked sent | finishes: new token; the old one no longer counts |
-//! | mark | all but the delete | the same |
+//! | mark | all but the delete | deletes |
 //!
 //! Deleting before the token is in the DLQ would hide a quarantined record from depth and alarms;
-//! sending the token before the ledger would let a redrive meet a record that does not exist.
+//! sending the token before the ledger would let a redrive meet a record that does not exist. The mark is
+//! the proof that the delete needs: a parker whose token another has replaced finds it refused, and leaves
+//! the message to the other, who may not have sent its own token yet.
 
 use bytes::Bytes;
 use rand::rngs::StdRng;
@@ -18,7 +20,7 @@ use crate::domain::entry::{Entry, Event};
 use crate::domain::failure::ErrorClass;
 use crate::domain::id::{LeaseToken, ParkToken};
 use crate::domain::lease::Lease;
-use crate::domain::record::{self, Parking, Record, Refusal, Step};
+use crate::domain::record::{self, Parking, Record, Step};
 use crate::domain::token::{Marker, Original, Token, wrap};
 use crate::port::error::{PortError, Target};
 use crate::port::evidence::{Deletable, Stored};
@@ -93,7 +95,13 @@ impl Park<'_> {
                     }
                     next
                 }
-                Step::FinishParking(next) => next,
+                Step::FinishParking(next) => match self.finished(row.existing.as_ref()) {
+                    None => next,
+                    Some(deletable) => {
+                        self.park_entry(owner).await?;
+                        return Ok(deletable);
+                    }
+                },
                 Step::DeleteMessage => return self.superseded(owner, row.existing).await,
                 other => return Err(Interrupted::Illegal(format!("parking met {other:?}"))),
             };
@@ -118,6 +126,9 @@ impl Park<'_> {
                 let cause = Cause::remembered(entry, &self.work.content.origin);
                 return self.park(Owner::Nobody(lease), &cause).await;
             };
+            if let Some(deletable) = self.finished(Some(&existing)) {
+                return Ok(deletable);
+            }
             let parking = Parking::again(existing.get(), ParkToken::generate(now, self.rng));
             let step = self.apply(Some(existing.get()), parking)?;
             let next = match step {
@@ -200,30 +211,52 @@ impl Park<'_> {
         owner: Owner<'_>,
         existing: Option<Stored<Record>>,
     ) -> Result<Deletable, Interrupted> {
-        if let Some(stored) = existing.as_ref().filter(|stored| may_come_back_unsent(stored.get()))
-        {
-            let accepted = self.send_token(owner.lease(), stored.get()).await?;
-            tracing::debug!(message_id = %accepted.get().message_id, "token of a redriving record sent");
-            self.mark_sent(owner.lease(), stored).await;
+        let mut existing = existing.ok_or_else(|| {
+            Interrupted::Illegal("a record that is absent has not moved".to_owned())
+        })?;
+        if may_come_back_unsent(existing.get()) {
+            existing = self.send_and_mark(owner.lease(), existing).await?;
         }
-        if let Owner::Claim(held, event) = owner {
-            held.write(self.ctx, &event).await?;
-        }
-        existing
-            .and_then(|r| Deletable::superseded(&self.work.received, &r, self.work.delivery.n()))
-            .ok_or_else(|| Interrupted::Illegal("a record that is absent has not moved".to_owned()))
+        self.park_entry(owner).await?;
+        let n = self.work.delivery.n();
+        Deletable::superseded(&self.work.received, &existing, n).ok_or(Interrupted::LeaseLost)
     }
 
-    /// Token, then mark, then the right to delete.
+    /// Moves the entry of a claim to parked, where the record needs no write with it.
+    async fn park_entry(&self, owner: Owner<'_>) -> Result<(), Interrupted> {
+        match owner {
+            Owner::Claim(held, event) => held.write(self.ctx, &event).await,
+            Owner::Nobody(_) => Ok(()),
+        }
+    }
+
+    /// The right to delete, if the parking of this message is finished but for that.
+    fn finished(&self, existing: Option<&Stored<Record>>) -> Option<Deletable> {
+        Deletable::parked(&self.work.received, existing?, self.work.delivery.n())
+    }
+
+    /// Token, then mark, then the right to delete. A parking that another one has overtaken is left to it.
     async fn finish(
         &self,
         lease: &Lease,
         stored: Stored<Record>,
     ) -> Result<Deletable, Interrupted> {
+        let marked = self.send_and_mark(lease, stored).await?;
+        let n = self.work.delivery.n();
+        self.finished(Some(&marked))
+            .or_else(|| Deletable::superseded(&self.work.received, &marked, n))
+            .ok_or(Interrupted::LeaseLost)
+    }
+
+    async fn send_and_mark(
+        &self,
+        lease: &Lease,
+        stored: Stored<Record>,
+    ) -> Result<Stored<Record>, Interrupted> {
         let accepted = self.send_token(lease, stored.get()).await?;
-        self.mark_sent(lease, &stored).await;
-        Deletable::parked(&self.work.received, &stored, &accepted)
-            .ok_or_else(|| Interrupted::Illegal("a parked record is quarantined".to_owned()))
+        let (record_id, message_id) = (&self.work.content.origin, &accepted.get().message_id);
+        tracing::debug!(%record_id, %message_id, "token accepted");
+        self.mark_sent(lease, stored).await
     }
 
     async fn send_token(
@@ -263,29 +296,33 @@ impl Park<'_> {
         }
     }
 
-    /// Marks the token as sent. A refused or unknown mark changes nothing about the message: the token
-    /// is in the DLQ, and one that is not marked is issued again by the full sweep.
-    async fn mark_sent(&self, lease: &Lease, stored: &Stored<Record>) {
-        let record = stored.get();
-        let event = record::Event::TokenSent(record.park_token.clone());
-        let now = self.ctx.ports.clock.wall();
-        let step = record::apply(Some(record), &event, self.ctx.settings.remember, now);
-        let next = match step {
-            Ok(Step::Write(next)) => next,
-            Ok(Step::Refused(Refusal::Outdated)) | Ok(_) | Err(_) => return,
-        };
-        let write = RecordWrite {
-            id: self.work.content.origin.clone(),
-            expect: Expect::Is(Box::new(record.clone())),
-            next: *next,
-        };
+    /// Marks the token as sent, and says what the record is then: marked, or overtaken by another parking
+    /// or by a run. Whether the message may go is read from that; an unknown mark is no verdict.
+    async fn mark_sent(
+        &self,
+        lease: &Lease,
+        stored: Stored<Record>,
+    ) -> Result<Stored<Record>, Interrupted> {
+        let event = record::Event::TokenSent(stored.get().park_token.clone());
         let ledger = self.ctx.ports.ledger.as_ref();
-        match persevere(self.ctx, lease, || write_record(ledger, &write, now)).await {
-            Ok(_) | Err(WriteError::Lost(_)) => {}
-            Err(WriteError::Unknown(e)) => {
-                tracing::warn!(record_id = %write.id, error = %e, "token sent but not marked");
+        let mut stored = stored;
+        for _ in 0..TRIES {
+            let now = self.ctx.ports.clock.wall();
+            let step = record::apply(Some(stored.get()), &event, self.ctx.settings.remember, now);
+            let Ok(Step::Write(next)) = step else { return Ok(stored) };
+            let write = RecordWrite {
+                id: self.work.content.origin.clone(),
+                expect: Expect::Is(Box::new(stored.get().clone())),
+                next: *next,
+            };
+            match persevere(self.ctx, lease, || write_record(ledger, &write, now)).await {
+                Ok(marked) => return Ok(marked),
+                Err(WriteError::Lost(Some(changed))) => stored = *changed,
+                Err(WriteError::Lost(None)) => return Err(Interrupted::LeaseLost),
+                Err(WriteError::Unknown(e)) => return Err(e.into()),
             }
         }
+        Err(contended(self.work))
     }
 }
 

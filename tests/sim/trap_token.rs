@@ -2,13 +2,20 @@
 
 use std::time::Duration;
 
-use redrive::domain::id::RecordId;
+use redrive::domain::id::{MessageId, RecordId};
 use redrive::domain::record::{Blocked, State};
 use redrive::domain::run::State as RunState;
+use redrive::port::queue::Depth;
+use redrive::service::consumer::Ending;
 use redrive::sim::fault::{Fault, Faults};
 
 use crate::executor::patient;
 use crate::world::World;
+
+fn marked(world: &World, id: &MessageId) -> bool {
+    let records = world.ledger.records();
+    records.get(&RecordId::from(id)).is_some_and(|record| record.token_sent.is_some())
+}
 
 /// A worker that parks a message and dies at its token, which gets out or not.
 async fn parked_and_dead(world: &World, fault: Fault) -> RecordId {
@@ -72,4 +79,43 @@ async fn a_repeat_that_is_done_takes_the_record_of_its_unfinished_parking_along(
         assert_eq!(world.dead_letters_after_a_second().await.len(), 0, "{fault:?}");
         world.assert_none_lost(std::slice::from_ref(&id)).await;
     }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parking_that_is_finished_but_for_its_delete_issues_no_second_token() {
+    let world = World::new();
+    let id = world.send("bad").await;
+    let faults = Faults::new();
+    faults.at_call_of("queue.delete", 1, Fault::HangBefore);
+    let worker = world.worker(&faults).await;
+    world.wait_until("a mark", || marked(&world, &id)).await;
+    let before = world.record(&id).park_token;
+    worker.crash().await;
+    world.work(&Faults::new()).await;
+    world.assert_nothing_lost(std::slice::from_ref(&id));
+    assert_eq!(world.record(&id).park_token, before);
+    assert_eq!(world.dead_letters_after_a_second().await.len(), 1);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_parker_whose_token_was_replaced_leaves_the_message_to_the_other() {
+    let world = World::new();
+    let id = world.send("bad").await;
+    // The first sends its token, and is paused before the mark until its visibility is long over.
+    let paused = Faults::new();
+    paused.at_call_of("ledger.put_record", 1, Fault::Late(Duration::from_secs(45)));
+    let first = world.worker(&paused).await;
+    world.wait_until("the mark", || paused.log().iter().any(|c| c == "ledger.put_record")).await;
+    let before = world.record(&id).park_token;
+    // The second replaces the token and dies before it sends its own.
+    let dying = Faults::new();
+    dying.at_call_of("queue.send", 1, Fault::HangBefore);
+    let second = world.worker(&dying).await;
+    world.wait_until("a new token", || world.record(&id).park_token != before).await;
+    second.crash().await;
+    // The first wakes. Were it to delete the message, only an outdated token would stand for the record.
+    world.wait_until("an empty source", || world.depth(&world.source) == Depth::default()).await;
+    assert_eq!(first.stop().await, Ending::Drained);
+    world.assert_nothing_lost(std::slice::from_ref(&id));
+    assert!(marked(&world, &id));
 }
