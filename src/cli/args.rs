@@ -39,7 +39,7 @@ pub enum Command {
     /// Serve an AWS in memory on this machine: SQS, S3 and DynamoDB, with the configured names.
     #[cfg(feature = "local")]
     #[command(after_help = "Example:\n  redrive local --port 4566\n  \
-        AWS_ENDPOINT_URL=http://127.0.0.1:4566 aws sqs list-queues")]
+        aws --endpoint-url http://127.0.0.1:4566 sqs list-queues")]
     Local(cmd::local::Local),
     /// Write a commented configuration file.
     #[command(after_help = "Example:\n  redrive init\n  redrive --config orders.toml init")]

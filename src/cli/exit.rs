@@ -125,6 +125,9 @@ fn explain(error: &PortError) -> String {
             "try again later"
         }
         (ErrorClass::Invalid, ..) => "check the configuration",
+        (ErrorClass::Bug, Target::DynamoDb, _) => {
+            "an item of the table is not of the form this program writes: mend or delete it"
+        }
         (ErrorClass::Bug, ..) => "this endpoint does not answer as AWS does",
     };
     format!("{error}; {step}")

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use crate::domain::failure::ErrorClass;
-use crate::port::error::{PortError, Reached};
+use crate::port::error::PortError;
 
 /// How long an endpoint may be silent.
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -20,7 +20,7 @@ pub(super) async fn until_answered<T>(
     let tries = async {
         loop {
             match call().await {
-                Err(error) if is_silence(&error) => {
+                Err(error) if may_pass(&error) => {
                     if silent.replace(error.clone()).is_none() {
                         tracing::warn!(%error, "no answer yet: going on trying for 30 s");
                     }
@@ -40,14 +40,15 @@ pub(super) async fn until_answered<T>(
     }
 }
 
-fn is_silence(error: &PortError) -> bool {
-    error.reached() == Reached::NoAnswer && error.class() == ErrorClass::Transient
+/// Whether the same call may be answered soon: nothing came, or the service failed or asked for patience.
+fn may_pass(error: &PortError) -> bool {
+    matches!(error.class(), ErrorClass::Transient | ErrorClass::Throttled)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::port::error::Target;
+    use crate::port::error::{Reached, Target};
 
     fn silence() -> PortError {
         PortError::new(ErrorClass::Transient, Target::Sqs, "GetQueueUrl", "orders", "refused")

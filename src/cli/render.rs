@@ -8,6 +8,9 @@ use serde::Serialize;
 
 use super::exit::CliError;
 
+/// The longest cell, in characters.
+const CELL_CHARS: usize = 120;
+
 /// How many rows of a table are held to find its widths. Later rows keep at least these.
 const ROWS_HELD: usize = 200;
 
@@ -42,7 +45,7 @@ impl<'a, const N: usize> Table<'a, N> {
     }
 
     pub(super) fn row(&mut self, out: &mut impl Write, row: [String; N]) -> io::Result<()> {
-        let row = row.map(|cell| plain(&cell));
+        let row = row.map(|cell| plain(&cell).chars().take(CELL_CHARS).collect::<String>());
         for (width, cell) in self.widths.iter_mut().zip(&row) {
             *width = (*width).max(cell.chars().count());
         }

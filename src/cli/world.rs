@@ -40,6 +40,14 @@ impl World {
     /// Connects as AWS's own variables say. Nothing is called yet.
     pub(super) async fn connect(file: Option<&Path>) -> Result<Self, CliError> {
         let config = configure(file)?;
+        let is_empty = |(name, value): &(String, String)| {
+            name.starts_with("AWS_ENDPOINT_URL") && value.is_empty()
+        };
+        if let Some((name, _)) = config::environment().find(is_empty) {
+            return Err(CliError::Misfit(format!(
+                "{name} is set and empty: unset it, or set a URL"
+            )));
+        }
         let aws = Aws::connect().await;
         if aws.region().is_none() {
             return Err(CliError::Misfit(

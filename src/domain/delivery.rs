@@ -7,6 +7,7 @@ use super::failure::{Disposition, Failure, FailureKind, Reason};
 use super::id::{QueueName, RecordId, RunId};
 use super::identity::{Content, Judgement, Provenance};
 use super::message::Received;
+use super::record::Record;
 use super::time::Wall;
 use super::token::{ATTRIBUTE, Carried, Copy, Marker, Token, recognise};
 
@@ -48,11 +49,7 @@ pub struct Delivery {
 #[must_use]
 pub fn classify(received: &mut Received, queue: &QueueName, now: Wall) -> Delivery {
     let (marker, travel) = match recognise(&received.body, &received.attributes, queue) {
-        None => {
-            let sent = received.sent.or(received.first_received).unwrap_or(now);
-            let origin = RecordId::from(&received.message_id);
-            return Delivery { kind: Kind::Plain, travel: Travel::Inline, origin, sent };
-        }
+        None => return Delivery::plain(received, now),
         Some(Carried::Inline(marker)) => (marker, Travel::Inline),
         Some(Carried::Pointer(marker)) => (marker, Travel::Pointer),
     };
@@ -74,6 +71,27 @@ pub fn classify(received: &mut Received, queue: &QueueName, now: Wall) -> Delive
 }
 
 impl Delivery {
+    /// A producer's message.
+    #[must_use]
+    pub fn plain(received: &Received, now: Wall) -> Self {
+        let sent = received.sent.or(received.first_received).unwrap_or(now);
+        let origin = RecordId::from(&received.message_id);
+        Self { kind: Kind::Plain, travel: Travel::Inline, origin, sent }
+    }
+
+    /// Whether a copy or redriven token can be of this record: the same payload, and a number that the
+    /// record can have given out. (One above its own: a send that was refused after an earlier one of it
+    /// had got through.) Anything else is a user's attribute, or a forgery.
+    #[must_use]
+    pub fn is_of(&self, record: &Record) -> bool {
+        let sha256 = match &self.kind {
+            Kind::Plain => return true,
+            Kind::Copy(copy) => &copy.sha256,
+            Kind::RedrivenToken(token) => &token.sha256,
+        };
+        *sha256 == record.payload_sha256 && self.n() <= record.redrive_count.saturating_add(1)
+    }
+
     /// Where it comes from, as far as repeats are concerned.
     #[must_use]
     pub const fn provenance(&self) -> Provenance {

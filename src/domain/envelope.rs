@@ -158,6 +158,12 @@ impl Envelope {
         Ok(serde_json::to_vec(self)?)
     }
 
+    /// The SHA-256 of the body that it holds.
+    #[must_use]
+    pub fn body_sha256(&self) -> Sha256Hex {
+        Sha256Hex::of(self.payload.body.as_bytes())
+    }
+
     /// Reads an envelope.
     ///
     /// # Errors

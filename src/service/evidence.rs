@@ -14,6 +14,9 @@ use crate::domain::time::Wall;
 use crate::service::settings::{Context, ErrorText};
 use crate::service::work::Work;
 
+/// The longest label value, in characters: labels are for grouping, and live in the ledger's items.
+const LABEL_CHARS: usize = 256;
+
 /// Why a message is parked.
 #[derive(Debug, Clone)]
 pub(crate) struct Cause {
@@ -167,7 +170,8 @@ pub(crate) fn envelope(
 
 fn labels(ctx: &Context, work: &Work) -> BTreeMap<String, String> {
     let select = |(name, selector): &(String, crate::domain::selector::Selector)| {
-        Some((name.clone(), selector.select(&work.body, &work.attributes)?))
+        let value = selector.select(&work.body, &work.attributes)?;
+        Some((name.clone(), value.chars().take(LABEL_CHARS).collect()))
     };
     ctx.settings.labels.iter().filter_map(select).collect()
 }

@@ -7,6 +7,7 @@ use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use tokio_util::sync::CancellationToken;
 
+use crate::domain::backoff::Backoff;
 use crate::domain::delivery::{AfterFailure, Kind, Then, decide_failure};
 use crate::domain::entry::Event;
 use crate::domain::failure::{Disposition, Failure, Reason};
@@ -23,8 +24,10 @@ use crate::service::park::{Owner, Park};
 use crate::service::settings::Context;
 use crate::service::work::{Work, identify};
 
-/// How long a message waits at least after a dependency's fault.
-const FAULT_PAUSE: Duration = Duration::from_secs(30);
+/// How long a message waits after a dependency's fault: twice as long with each receive, so that an outage
+/// does not burn the receives that SQS's own policy counts.
+const FAULT_PAUSE: Backoff =
+    Backoff { base: Duration::from_secs(30), cap: Duration::from_secs(3_600) };
 
 /// What is to be done with the message itself.
 #[derive(Debug)]
@@ -57,11 +60,11 @@ pub(crate) async fn process(
         }
         Err(Interrupted::Dependency(error)) => {
             tracing::warn!(%message_id, %error, "dependency fault: the message goes back");
-            Settled::Hide(process.backoff(attempt, None).max(FAULT_PAUSE))
+            Settled::Hide(process.fault_pause(attempt))
         }
         Err(Interrupted::Illegal(error)) => {
             tracing::error!(%message_id, error, "state that no table lists: the message goes back");
-            Settled::Hide(process.backoff(attempt, None).max(FAULT_PAUSE))
+            Settled::Hide(process.fault_pause(attempt))
         }
     }
 }
@@ -79,6 +82,14 @@ impl Process<'_> {
         self.ctx.settings.retry.next_delay(attempt, retry_after, elapsed, &mut self.rng)
     }
 
+    /// Between the whole pause and half of it more, so that messages do not come back all at once.
+    fn fault_pause(&mut self, receives: u32) -> Duration {
+        let pause = FAULT_PAUSE.ceiling(receives);
+        let elapsed = self.lease.elapsed(self.ctx.ports.clock.mono());
+        let jitter = FAULT_PAUSE.next_delay(receives, None, elapsed, &mut self.rng);
+        pause.saturating_add(jitter.div_f64(2.0))
+    }
+
     async fn settle(&mut self, received: Received) -> Result<Settled, Interrupted> {
         if self.stop.is_cancelled() {
             return Err(Interrupted::Stopped);
@@ -87,7 +98,7 @@ impl Process<'_> {
         match claim(self.ctx, &work, self.lease, &mut self.rng).await? {
             Claimed::Held(mut held, then) => {
                 let settled = self.held(&work, &mut held, then).await;
-                if let Err(Interrupted::Dependency(_) | Interrupted::Stopped) = settled {
+                if settled.as_ref().is_err_and(|e| !matches!(e, Interrupted::LeaseLost)) {
                     held.release(self.ctx).await;
                 }
                 settled

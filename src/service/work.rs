@@ -8,6 +8,7 @@ use crate::domain::failure::{ErrorClass, Failure};
 use crate::domain::id::{EntryKey, EnvelopeKey, RecordId, Sha256Hex};
 use crate::domain::identity::{Content, IdentityMissing, content_hash};
 use crate::domain::message::{Attributes, Received};
+use crate::domain::token::ATTRIBUTE;
 use crate::port::error::{PortError, Target};
 use crate::port::handler::Job;
 use crate::service::held::Held;
@@ -41,9 +42,7 @@ pub(crate) struct Work {
 /// # Errors
 /// The original of a pointer cannot be read: a dependency's fault, never the message's.
 pub(crate) async fn identify(ctx: &Context, mut received: Received) -> Result<Work, PortError> {
-    let now = ctx.ports.clock.wall();
-    let queue = ctx.ports.source.name();
-    let delivery = delivery::classify(&mut received, queue, now);
+    let delivery = recognise(ctx, &mut received).await?;
     let (body, attributes, group_id, trace_header) = match delivery.travel {
         Travel::Inline => (
             std::mem::take(&mut received.body),
@@ -71,6 +70,25 @@ pub(crate) async fn identify(ctx: &Context, mut received: Received) -> Result<Wo
         provenance: delivery.provenance(),
     };
     Ok(Work { received, delivery, body, attributes, group_id, trace_header, content, key, missing })
+}
+
+/// Recognises a message. A copy or token that its record cannot have sent is a producer's message, whose
+/// attribute of our name is its own.
+async fn recognise(ctx: &Context, received: &mut Received) -> Result<Delivery, PortError> {
+    let now = ctx.ports.clock.wall();
+    let carried = received.attributes.get(ATTRIBUTE).cloned();
+    let delivery = delivery::classify(received, ctx.ports.source.name(), now);
+    if delivery.kind == Kind::Plain {
+        return Ok(delivery);
+    }
+    let record = ctx.ports.ledger.record(&delivery.origin, now).await?;
+    if record.is_none_or(|record| delivery.is_of(record.get())) {
+        return Ok(delivery);
+    }
+    let message_id = &received.message_id;
+    tracing::warn!(%message_id, record_id = %delivery.origin, "copy is not of the record it names");
+    received.attributes.extend(carried.map(|attribute| (ATTRIBUTE.to_owned(), attribute)));
+    Ok(Delivery::plain(received, now))
 }
 
 async fn fetch_original(ctx: &Context, delivery: &Delivery) -> Result<Envelope, PortError> {

@@ -55,7 +55,7 @@ impl Start {
         if !self.execute {
             // With --json, stdout holds one value: the plan.
             plan::print(json, &redriver, &draft, &policy).await?;
-            if !confirmed(redriver.source.name().as_str())? {
+            if !confirmed(redriver.source.name().as_str()).await? {
                 let mut err = io::stderr().lock();
                 writeln!(err, "nothing was sent: add --execute to do it")?;
                 return Ok(Exit::Ok);
@@ -86,14 +86,24 @@ fn nothing_to_do(json: bool) -> Result<Exit, CliError> {
 }
 
 /// Asks for the queue's name on a terminal.
-fn confirmed(queue: &str) -> io::Result<bool> {
+async fn confirmed(queue: &str) -> Result<bool, CliError> {
     if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
         return Ok(false);
     }
     write!(io::stderr().lock(), "type the queue's name ({queue}) to send these: ")?;
-    let mut answer = String::new();
-    io::stdin().read_line(&mut answer)?;
-    Ok(answer.trim() == queue)
+    // A thread of its own, so that Ctrl-C is heard while it waits.
+    let answer = tokio::task::spawn_blocking(|| {
+        let mut answer = String::new();
+        io::stdin().read_line(&mut answer).map(|_| answer)
+    });
+    tokio::select! {
+        biased;
+        _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
+        answer = answer => {
+            let answer = answer.map_err(|e| CliError::Failed(e.to_string()))??;
+            Ok(answer.trim() == queue)
+        }
+    }
 }
 
 /// Executes a run in the foreground with its progress, then reports it. Ctrl-C brings the batch in hand

@@ -93,8 +93,13 @@ impl Redriver {
             Err(code) => return unsendable(&code),
         };
         match Envelope::decode(&bytes) {
-            Ok(envelope) if envelope.record_id == *id => Ok(Some(envelope)),
-            Ok(_) => unsendable("the envelope is of another record"),
+            Ok(envelope) if envelope.record_id != *id => {
+                unsendable("the envelope is of another record")
+            }
+            Ok(envelope) if envelope.body_sha256() != record.payload_sha256 => {
+                unsendable("the envelope's body is not the one that was parked")
+            }
+            Ok(envelope) => Ok(Some(envelope)),
             Err(e) => unsendable(&e.to_string()),
         }
     }
