@@ -5,6 +5,8 @@
 //! What runs out because its actor is dead runs out at once: a lease or a visibility that is over only
 //! allows more, and whoever does not use it waits.
 
+use redrive::domain::record::State;
+
 use crate::world::{At, Exec, GONE, RunState, Stage, Sweep, World};
 
 impl World {
@@ -15,6 +17,7 @@ impl World {
         self.workers.sort_unstable();
         self.executors.sort_unstable();
         self.forget_holders();
+        self.forget_marks();
         self.rename_leases();
         self.rename_parks(0);
         self.rename_parks(1);
@@ -53,6 +56,16 @@ impl World {
             if lives & (1 << entry.holder) == 0 {
                 entry.holder = GONE;
             }
+        }
+    }
+
+    /// Where a record has moved on for good, nobody asks whether its token was marked.
+    fn forget_marks(&mut self) {
+        let workers = self.workers.iter_mut().filter(|w| w.at != At::Token);
+        let workers = workers.filter_map(|w| w.record.as_mut());
+        let executors = self.executors.iter_mut().filter_map(|e| e.record.as_mut());
+        for record in workers.chain(executors).chain(self.records.iter_mut().flatten()) {
+            record.sent &= matches!(record.state, State::Quarantined | State::Redriving);
         }
     }
 

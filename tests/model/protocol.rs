@@ -7,7 +7,7 @@
 use crate::core::Second;
 use crate::search::{Report, Scenario, search};
 use crate::step::{Mutation, Rules};
-use crate::world::Budget;
+use crate::world::{Budget, Start};
 
 /// One run and no faults.
 pub(crate) const CALM: Budget = Budget {
@@ -23,15 +23,7 @@ pub(crate) const CALM: Budget = Budget {
 
 pub(crate) fn scenario(second: Second, budget: Budget) -> Scenario {
     let rules = Rules { mutation: Mutation::None, max_redrives: 1 };
-    Scenario {
-        messages: 2,
-        second,
-        budget,
-        rules,
-        crash_limit: 2,
-        max_failure_ratio: 0.2,
-        forgives: true,
-    }
+    Scenario { start: Start::Two, second, budget, rules, crash_limit: 2, max_failure_ratio: 0.2 }
 }
 
 /// The report as text: the counts, and the path to the breach if there is one.
@@ -77,7 +69,7 @@ fn two_messages_without_a_run_and_faults_together() {
 }
 
 pub(crate) fn one(budget: Budget) -> Scenario {
-    Scenario { messages: 1, ..scenario(Second::Other, budget) }
+    Scenario { start: Start::One, ..scenario(Second::Other, budget) }
 }
 
 #[test]

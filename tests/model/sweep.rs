@@ -32,7 +32,7 @@ pub(crate) fn steps(world: &World, core: &mut Core, out: &mut Steps) {
             out.push(Kind::Own, "sweep sends the token of record", record, next);
         }
         Sweep::Mark { record, wrote } => {
-            mark(&mut next, record, Some(wrote), core);
+            mark(&mut next, record, wrote, core);
             out.push(Kind::Own, "sweep marks the token of record", record, next);
         }
     }
@@ -95,7 +95,14 @@ fn crash(world: &World, out: &mut Steps) {
     for (i, worker) in world.workers.iter().enumerate() {
         if matches!(
             worker.at,
-            At::Claim | At::GiveBack | At::Run | At::Token | At::Mark | At::Superseded | At::Delete
+            At::Claim
+                | At::GiveBack
+                | At::Run
+                | At::Token
+                | At::Mark
+                | At::ParkEntry
+                | At::ParkEntryAlone
+                | At::Delete
         ) {
             let mut next = World { budget, ..*world };
             next.workers[i] = Worker::default();
