@@ -77,6 +77,9 @@ pub enum Command {
     /// Go on with a run that is paused, has tripped, or whose executor died.
     #[command(after_help = "Example:\n  redrive resume")]
     Resume(cmd::resume::Resume),
+    /// End an open run that nobody executes. What it has not sent stays parked.
+    #[command(after_help = "Example:\n  redrive abort --note 'wrong selection'")]
+    Abort(cmd::abort::Abort),
     /// Say where a run is.
     #[command(after_help = "Example:\n  redrive status\n  redrive --json status | jq .phase")]
     Status(cmd::report::Status),

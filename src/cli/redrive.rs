@@ -167,6 +167,16 @@ pub(super) async fn find(redriver: &Redriver, id: Option<&RunId>) -> Result<Run,
     })
 }
 
+/// The same, if it is open.
+pub(super) async fn find_open(redriver: &Redriver, id: Option<&RunId>) -> Result<Run, CliError> {
+    let run = find(redriver, id).await?;
+    if run.state.is_open() {
+        return Ok(run);
+    }
+    let (id, state) = (&run.id, run.state.name());
+    Err(CliError::Failed(format!("run {id} is {state}: see `redrive report {id}`")))
+}
+
 /// Counters as every command prints them.
 #[derive(Debug, Serialize)]
 pub(super) struct ReportShape<'a> {

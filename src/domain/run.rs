@@ -143,6 +143,8 @@ pub enum Event {
     Trip(Trip),
     /// Every record has its outcome.
     Complete,
+    /// An operator ends it.
+    Abort,
 }
 
 /// The kind of an [`Event`], for the table.
@@ -158,6 +160,8 @@ pub enum EventKind {
     Trip,
     /// [`Event::Complete`]
     Complete,
+    /// [`Event::Abort`]
+    Abort,
 }
 
 /// Why an event changes nothing.
@@ -241,6 +245,7 @@ impl Event {
             Self::Pause => EventKind::Pause,
             Self::Trip(_) => EventKind::Trip,
             Self::Complete => EventKind::Complete,
+            Self::Abort => EventKind::Abort,
         }
     }
 }
@@ -295,10 +300,19 @@ impl Run {
                 next.lease = None;
                 next.ended_at = Some(now);
             }
+            (State::Running, Event::Abort) => {
+                next.state = State::Aborted;
+                next.lease = None;
+                next.ended_at = Some(now);
+            }
             (State::Completed | State::Aborted, Event::Claim { .. })
             | (
                 State::Paused | State::Completed | State::Tripped | State::Aborted,
-                Event::Extend { .. } | Event::Pause | Event::Trip(_) | Event::Complete,
+                Event::Extend { .. }
+                | Event::Pause
+                | Event::Trip(_)
+                | Event::Complete
+                | Event::Abort,
             ) => return Err(illegal()),
         }
         Ok(next)

@@ -113,6 +113,14 @@ fn a_denied_table_is_named_with_exit_77() {
 }
 
 #[test]
+fn an_empty_endpoint_variable_is_named() {
+    let world = world();
+    let (line, code) = refusal(&with(&world, &["stats"], "AWS_ENDPOINT_URL_SQS", ""));
+    assert_eq!(code, Some(78), "{line}");
+    assert!(line.contains("AWS_ENDPOINT_URL_SQS is set and empty"), "{line}");
+}
+
+#[test]
 fn an_endpoint_that_is_not_there_ends_with_exit_69() {
     let world = world();
     let output = with(&world, &["stats"], "AWS_ENDPOINT_URL", "http://127.0.0.1:1");

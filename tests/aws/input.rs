@@ -144,6 +144,18 @@ fn a_handler_that_never_ends_is_stopped_and_its_message_parked() {
 }
 
 #[test]
+fn a_huge_label_is_cut_and_neither_parking_nor_tables_fail() {
+    let world = world("exit 65", "", "[labels]\nid = \"/id\"\n");
+    let body = format!("{{\"id\":\"{}\"}}", "M".repeat(420_000));
+    world.send(&body, HashMap::new());
+    let records = work(&world);
+    assert_eq!(only(&records)["labels"]["id"].as_str().unwrap().len(), 256);
+    assert_eq!(payload(&world, only(&records)), body.into_bytes());
+    world.succeed(&["stats"]);
+    world.succeed(&["ls"]);
+}
+
+#[test]
 fn case_k8_payloads_and_credentials_do_not_reach_the_log() {
     let script = r#"printf '{"error_code":"E","message":"card 4111111111111111"}'; exit 65"#;
     let world = world(script, "", "");

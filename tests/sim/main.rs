@@ -6,6 +6,7 @@
 
 mod bound;
 mod executor;
+mod forgery;
 mod park;
 mod redrive;
 mod spy;

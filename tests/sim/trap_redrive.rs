@@ -224,7 +224,12 @@ async fn trap_23_unreadable_envelopes_are_errored_untaken_again_and_do_not_trip(
         for (i, id) in rotten.iter().enumerate() {
             let key = world.ledger.records()[*id].envelope.clone();
             let bytes = world.vault.objects()[&key].clone();
-            let rot = (i % 2 == 1).then(|| Bytes::from_static(b"{\"schema_version\":1"));
+            let text = String::from_utf8(bytes.to_vec()).unwrap();
+            let rot = match i % 3 {
+                0 => None,
+                1 => Some(Bytes::from_static(b"{\"schema_version\":1")),
+                _ => Some(text.replace("\"body\":\"", "\"body\":\"not ").into()),
+            };
             assert!(world.vault.rot(&key, rot));
             whole.push((key, bytes));
         }

@@ -1,5 +1,6 @@
 //! The commands, one file each.
 
+pub(super) mod abort;
 #[cfg(feature = "local")]
 pub(super) mod demo;
 pub(super) mod init;
@@ -53,6 +54,7 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
         }
         Command::Start(command) => command.run(&World::connect(file).await?, json).await,
         Command::Resume(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Abort(command) => command.run(&World::connect(file).await?, json).await,
         Command::Status(command) => {
             unless_interrupted(file, async |world| command.run(world, json).await).await
         }

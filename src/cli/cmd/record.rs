@@ -5,8 +5,9 @@ use bytes::Bytes;
 use crate::cli::exit::CliError;
 use crate::cli::patience::until_answered;
 use crate::cli::world::World;
+use crate::domain::envelope::Envelope;
 use crate::domain::failure::ErrorClass;
-use crate::domain::id::{EnvelopeKey, RecordId};
+use crate::domain::id::RecordId;
 use crate::domain::record::Record;
 use crate::port::vault::Vault as _;
 use crate::service::query::{Found, find};
@@ -29,9 +30,13 @@ pub(super) async fn one(world: &World, text: &str) -> Result<(RecordId, Record),
     }
 }
 
-/// The bytes of a record's envelope.
-pub(super) async fn envelope(world: &World, key: &EnvelopeKey) -> Result<Bytes, CliError> {
-    world.vault().await.get(key).await.map_err(|error| {
+/// A record's envelope, as stored and as read. Its body must be the one that was parked.
+pub(super) async fn envelope(
+    world: &World,
+    record: &Record,
+) -> Result<(Bytes, Envelope), CliError> {
+    let key = &record.envelope;
+    let bytes = world.vault().await.get(key).await.map_err(|error| {
         let bucket = world.config.vault.bucket.as_str();
         match (error.class(), error.code()) {
             (ErrorClass::NotFound, "NoSuchKey") => {
@@ -42,5 +47,12 @@ pub(super) async fn envelope(world: &World, key: &EnvelopeKey) -> Result<Bytes, 
             )),
             _ => error.into(),
         }
-    })
+    })?;
+    let envelope = Envelope::decode(&bytes).map_err(|e| CliError::Failed(format!("{key}: {e}")))?;
+    if envelope.body_sha256() != record.payload_sha256 {
+        return Err(CliError::Failed(format!(
+            "{key}: its body is not the one that was parked: look at the object's earlier versions"
+        )));
+    }
+    Ok((bytes, envelope))
 }

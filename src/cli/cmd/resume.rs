@@ -22,12 +22,7 @@ pub(super) fn run_id(text: &str) -> Result<RunId, String> {
 impl Resume {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let redriver = redrive::redriver(world).await?;
-        let run = redrive::find(&redriver, self.run.as_ref()).await?;
-        if !run.state.is_open() {
-            let (id, state) = (&run.id, run.state.name());
-            let text = format!("run {id} is {state}: see `redrive report {id}`");
-            return Err(CliError::Failed(text));
-        }
+        let run = redrive::find_open(&redriver, self.run.as_ref()).await?;
         let run = redriver.claim(&run).await?;
         tracing::info!(run_id = %run.get().id, fence = run.get().fence, "run resumed");
         start::execute(&redriver, run, json).await

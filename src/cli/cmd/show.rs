@@ -10,7 +10,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::render;
 use crate::cli::shape::RecordShape;
 use crate::cli::world::World;
-use crate::domain::envelope::{Envelope, folder};
+use crate::domain::envelope::folder;
 use crate::domain::id::{EnvelopeKey, RecordId};
 use crate::domain::record::Record;
 use crate::port::vault::Vault as _;
@@ -32,11 +32,10 @@ struct Shape<'a, E> {
 impl Show {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let (id, record) = record::one(world, &self.id).await?;
-        let bytes = record::envelope(world, &record.envelope).await?;
+        let (bytes, _) = record::envelope(world, &record).await?;
         let unreadable = |problem: &dyn std::fmt::Display| {
             CliError::Failed(format!("{}: {problem}", record.envelope))
         };
-        Envelope::decode(&bytes).map_err(|e| unreadable(&e))?;
         let earlier = earlier(world, &id, &record).await?;
         let shown = RecordShape::new(&id, &record);
         let mut out = io::stdout().lock();

@@ -219,16 +219,23 @@ impl Redriver {
             Sent::Accepted => record::Event::SendConfirmed { run, n },
             Sent::Refused(earlier) => record::Event::SendRefused { run, n, earlier: *earlier },
         };
-        let mut current = taken.record.clone();
+        self.move_record(&taken.id, &taken.record, &event).await
+    }
+
+    /// Writes what an event makes of a record. `None`: it makes nothing of it as it is now.
+    pub(super) async fn move_record(
+        &self,
+        id: &RecordId,
+        record: &Record,
+        event: &record::Event,
+    ) -> Result<Option<Stored<Record>>, RedriveError> {
+        let mut current = record.clone();
         for _ in 0..SENDS {
             let now = self.clock.wall();
-            let step = record::apply(Some(&current), &event, self.remember, now);
+            let step = record::apply(Some(&current), event, self.remember, now);
             let Ok(Step::Write(next)) = step else { return Ok(None) };
-            let write = RecordWrite {
-                id: taken.id.clone(),
-                expect: Expect::Is(Box::new(current)),
-                next: *next,
-            };
+            let write =
+                RecordWrite { id: id.clone(), expect: Expect::Is(Box::new(current)), next: *next };
             let ledger = self.ledger.as_ref();
             match self.insist(|| write_record(ledger, &write, now)).await {
                 Ok(stored) => return Ok(Some(stored)),

@@ -17,7 +17,7 @@ use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::pacer::Pacer;
 use crate::domain::ramp::{Outcome, Phase, Pressure, Ramp};
-use crate::domain::record::EarlierSend;
+use crate::domain::record::{self, EarlierSend, Record, State as RecordState};
 use crate::domain::run::{self, Counts, Event, OutcomeLine, Run, Standing};
 use crate::domain::time::Mono;
 use crate::port::evidence::Stored;
@@ -89,6 +89,31 @@ impl Redriver {
         stop: &CancellationToken,
         watch: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Run, RedriveError> {
+        let mut executor = self.executor(run).await?;
+        // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
+        executor.send_in_hand().await?;
+        executor.sweep(stop).await?;
+        executor.work(stop, watch).await
+    }
+
+    /// Ends a run that is ours: its batch in hand goes back to quarantine, what is known is written down,
+    /// and nothing more is sent. Copies that are out stay in doubt.
+    ///
+    /// # Errors
+    /// A dependency failed, or another executor has taken over.
+    pub async fn abort(&self, run: Stored<Run>) -> Result<Run, RedriveError> {
+        let mut executor = self.executor(run).await?;
+        for (index, id, record) in executor.in_hand().await? {
+            executor.settle(index, &id, &record).await?;
+        }
+        executor.read_outcomes().await?;
+        executor.write_down().await?;
+        executor.write(&Event::Abort).await?;
+        Ok(executor.run)
+    }
+
+    /// An executor of a run that is ours, with everything that is known of it.
+    async fn executor(&self, run: Stored<Run>) -> Result<Executor<'_>, RedriveError> {
         let run = run.into_inner();
         // The lease was given before this: what is read now is read on its time.
         let now = self.clock.mono();
@@ -100,7 +125,7 @@ impl Redriver {
         }
         let in_doubt = tracked.iter().enumerate();
         let in_doubt = in_doubt.filter(|(_, t)| t.standing == Standing::InDoubt);
-        let mut executor = Executor {
+        Ok(Executor {
             redriver: self,
             doubt: in_doubt.map(|(i, _)| i).collect(),
             place,
@@ -111,11 +136,7 @@ impl Redriver {
             swept_at: now,
             tracked,
             run: Run { outcome_objects: objects, ..run },
-        };
-        // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
-        executor.send_in_hand().await?;
-        executor.sweep(stop).await?;
-        executor.work(stop, watch).await
+        })
     }
 }
 
@@ -237,7 +258,7 @@ impl Executor<'_> {
         &mut self,
         count: usize,
         writes: &[(usize, RecordWrite, Ready)],
-    ) -> Result<Option<Vec<Stored<crate::domain::record::Record>>>, RedriveError> {
+    ) -> Result<Option<Vec<Stored<Record>>>, RedriveError> {
         let mut next = self.next_run(&Event::Extend { lease: self.redriver.lease })?;
         let place = self.place.saturating_add(count).min(self.tracked.len());
         next.place = u64::try_from(place).unwrap_or(u64::MAX);
@@ -266,7 +287,7 @@ impl Executor<'_> {
     async fn send_taken(
         &mut self,
         writes: Vec<(usize, RecordWrite, Ready)>,
-        stored: Vec<Stored<crate::domain::record::Record>>,
+        stored: Vec<Stored<Record>>,
     ) -> Result<(), RedriveError> {
         let mut taken = Vec::new();
         for ((index, write, ready), stored) in writes.into_iter().zip(stored) {
@@ -320,8 +341,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// Sends the batch that an earlier executor had in hand, as far as it is not confirmed.
-    async fn send_in_hand(&mut self) -> Result<(), RedriveError> {
+    /// The records of the batch that an earlier executor had in hand, as far as they are not confirmed.
+    async fn in_hand(&self) -> Result<Vec<(usize, RecordId, Record)>, RedriveError> {
         let batch: BTreeSet<RecordId> = self.run.batch.iter().cloned().collect();
         let indices = self.doubt.iter().copied();
         let in_hand: Vec<(usize, RecordId)> = indices
@@ -330,23 +351,47 @@ impl Executor<'_> {
             .collect();
         let ids: Vec<RecordId> = in_hand.iter().map(|(_, id)| id.clone()).collect();
         let records = self.redriver.read_records(&ids).await?;
+        let unconfirmed = |record: &Record| {
+            record.run_id.as_ref() == Some(&self.run.id) && record.state == RecordState::Redriving
+        };
+        let records = in_hand.into_iter().zip(records);
+        let records = records.filter_map(|((index, id), record)| {
+            Some((index, id, record?.into_inner())).filter(|(_, _, record)| unconfirmed(record))
+        });
+        Ok(records.collect())
+    }
+
+    /// Sends the batch in hand again. A record whose envelope has become unreadable is settled instead: a
+    /// copy of it that is out will tell by itself.
+    async fn send_in_hand(&mut self) -> Result<(), RedriveError> {
         let mut taken = Vec::new();
-        for ((index, id), record) in in_hand.into_iter().zip(records) {
-            let Some(record) = record.map(Stored::into_inner) else { continue };
-            let ours = record.run_id.as_ref() == Some(&self.run.id);
-            if !ours || record.state != crate::domain::record::State::Redriving {
-                continue;
-            }
-            // Should it have become unreadable, the copy that may be out decides.
-            if let Some(envelope) = self.redriver.original(&id, &record).await? {
-                let copy = self.redriver.copy(&self.run.id, &id, &record, &envelope)?;
-                taken.push(Taken { index, id, record, copy });
+        for (index, id, record) in self.in_hand().await? {
+            match self.redriver.original(&id, &record).await? {
+                Some(envelope) => {
+                    let copy = self.redriver.copy(&self.run.id, &id, &record, &envelope)?;
+                    taken.push(Taken { index, id, record, copy });
+                }
+                None => self.settle(index, &id, &record).await?,
             }
         }
         let (before, now) = (self.in_doubt(), self.now());
         self.ramp.sent(before, 0, now);
         self.pacer.sent(taken.len(), now);
         self.send_and_settle(&taken, EarlierSend::Unknown).await
+    }
+
+    /// Gives a record of the batch in hand back to quarantine.
+    async fn settle(
+        &mut self,
+        index: usize,
+        id: &RecordId,
+        record: &Record,
+    ) -> Result<(), RedriveError> {
+        let event = record::Event::Settled { run: self.run.id.clone() };
+        if self.redriver.move_record(id, record, &event).await?.is_some() {
+            self.learn(index, Standing::Errored, false);
+        }
+        Ok(())
     }
 
     /// Reads the records in doubt, once a tick, and writes down what is new.
