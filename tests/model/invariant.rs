@@ -13,7 +13,7 @@ pub(crate) fn breach(world: &World, scenario: &Scenario, core: &mut Core) -> Opt
         return world.breach;
     }
     for of in 0..2 {
-        if let Some(breach) = message(world, of, scenario.forgives, core) {
+        if let Some(breach) = message(world, of, core) {
             return Some(breach);
         }
     }
@@ -23,7 +23,7 @@ pub(crate) fn breach(world: &World, scenario: &Scenario, core: &mut Core) -> Opt
     (1..=2).find_map(|run| doubt(world, run, core))
 }
 
-fn message(world: &World, of: u8, forgives: bool, core: &mut Core) -> Option<Breach> {
+fn message(world: &World, of: u8, core: &mut Core) -> Option<Breach> {
     let record = world.record(of);
     let in_source = world.source.iter().flatten().any(|m| m.origin == of);
     let committed = world.origins & (1 << of) != 0;
@@ -37,8 +37,7 @@ fn message(world: &World, of: u8, forgives: bool, core: &mut Core) -> Option<Bre
         return Some(Breach::TokenGone);
     }
     let hidden = record.state == State::Quarantined && !in_source && !world.has_token(of);
-    let renewed = world.accepted[usize::from(of)] > record.n;
-    if hidden && !(forgives && renewed) && !is_to_be_sent(world, of, record) {
+    if hidden && !is_to_be_sent(world, of, record) {
         return Some(Breach::Hidden);
     }
     let proven = committed || (record.duplicate && core.is_done(world.entry, of, 1));

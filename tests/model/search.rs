@@ -10,20 +10,18 @@ use crate::core::{Core, Second};
 use crate::invariant;
 use crate::mixer::{Map, Mixer};
 use crate::step::{Kind, Rules, Steps};
-use crate::world::{Breach, Budget, World};
+use crate::world::{Breach, Budget, Start, World};
 use crate::{executor, sweep, worker};
 
 /// One search.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Scenario {
-    pub(crate) messages: u8,
+    pub(crate) start: Start,
     pub(crate) second: Second,
     pub(crate) budget: Budget,
     pub(crate) rules: Rules,
     pub(crate) crash_limit: u32,
     pub(crate) max_failure_ratio: f64,
-    /// A token that is renewed by one who dies before he sends it is left to the full sweep: see `finding`.
-    pub(crate) forgives: bool,
 }
 
 /// A breach, and the steps that lead to it.
@@ -76,6 +74,11 @@ fn successors(world: &World, scenario: &Scenario, core: &mut Core) -> Steps {
         steps.push(Kind::Own, "sweep deletes a token of record", of, next.canonical());
         return steps;
     }
+    if let Some(i) = worker::surely(world, scenario.rules, core) {
+        let (worker, next) = (world.workers[i], worker::act(world, i, scenario.rules, core));
+        steps.push(Kind::Own, worker.at.name(), worker.message.id, next.canonical());
+        return steps;
+    }
     for i in 0..2 {
         worker::steps(world, i, scenario.rules, core, &mut steps);
         executor::steps(world, i, scenario.rules, core, &mut steps);
@@ -102,7 +105,7 @@ impl Search {
     }
 
     fn explore(&mut self) -> Option<(Breach, u32)> {
-        let first = World::new(self.scenario.messages, self.scenario.budget).canonical();
+        let first = World::new(self.scenario.start, self.scenario.budget).canonical();
         self.enter(&first, (0, 0));
         let mut queue = VecDeque::from([(0, first)]);
         while let Some((number, world)) = queue.pop_front() {
@@ -158,7 +161,7 @@ impl Search {
             numbers.push(step);
             number = from;
         }
-        let mut world = World::new(self.scenario.messages, self.scenario.budget).canonical();
+        let mut world = World::new(self.scenario.start, self.scenario.budget).canonical();
         let mut path = Vec::new();
         for step in numbers.into_iter().rev() {
             let steps = successors(&world, &self.scenario, &mut self.core);

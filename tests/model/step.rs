@@ -48,6 +48,10 @@ pub(crate) enum Mutation {
     SweepTakesRedriving,
     /// A message whose record is redriving is deleted without the token that was never sent.
     SupersededWithoutToken,
+    /// A parking that is finished but for its delete gets a new token.
+    RenewsMarked,
+    /// A message is deleted though the mark of its token was refused.
+    DeletesUnmarked,
     /// The outcome of a send is given up when the record has changed.
     SettledOnce,
     /// A plain message that is done as a repeat is deleted, its record left as it is.
@@ -76,7 +80,8 @@ impl At {
             At::ParkRead => "reads the record to park",
             At::Vault => "puts the envelope",
             At::Park => "parks",
-            At::Superseded => "parks the entry alone",
+            At::ParkEntry => "parks the entry alone",
+            At::ParkEntryAlone => "parks the entry alone, and leaves the message",
             At::Token => "sends the token",
             At::Mark => "marks the token as sent",
             At::DoneRead => "reads the record of a duplicate",
@@ -92,7 +97,8 @@ impl At {
             At::Claim
                 | At::Commit
                 | At::Park
-                | At::Superseded
+                | At::ParkEntry
+                | At::ParkEntryAlone
                 | At::Token
                 | At::Mark
                 | At::Done

@@ -32,7 +32,7 @@ pub(crate) fn steps(world: &World, core: &mut Core, out: &mut Steps) {
             out.push(Kind::Own, "sweep sends the token of record", record, next);
         }
         Sweep::Mark { record, wrote } => {
-            mark(&mut next, record, Some(wrote), core);
+            mark(&mut next, record, wrote, core);
             out.push(Kind::Own, "sweep marks the token of record", record, next);
         }
     }
@@ -48,6 +48,9 @@ pub(crate) fn steps(world: &World, core: &mut Core, out: &mut Steps) {
 pub(crate) fn outdated(world: &World, rules: Rules, core: &mut Core) -> Option<(u8, World)> {
     for record in 0..2_u8 {
         let read = world.record(record);
+        if world.dlq[usize::from(record)] == 0 {
+            continue;
+        }
         for park in (0..16_u8).filter(|park| world.dlq[usize::from(record)] & (1 << park) != 0) {
             let redriving = read.is_some_and(|read| read.state == State::Redriving);
             let mutated = redriving && rules.mutation == Mutation::SweepTakesRedriving;
@@ -95,7 +98,14 @@ fn crash(world: &World, out: &mut Steps) {
     for (i, worker) in world.workers.iter().enumerate() {
         if matches!(
             worker.at,
-            At::Claim | At::GiveBack | At::Run | At::Token | At::Mark | At::Superseded | At::Delete
+            At::Claim
+                | At::GiveBack
+                | At::Run
+                | At::Token
+                | At::Mark
+                | At::ParkEntry
+                | At::ParkEntryAlone
+                | At::Delete
         ) {
             let mut next = World { budget, ..*world };
             next.workers[i] = Worker::default();

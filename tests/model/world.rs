@@ -23,6 +23,15 @@ pub(crate) enum Stage {
     Committed,
 }
 
+/// Which messages there are at the start.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Start {
+    One,
+    Two,
+    /// The first is committed and deleted, the second was parked and its copy is there.
+    Copy,
+}
+
 /// The holder of an entry whose message is gone for good.
 pub(crate) const GONE: u8 = 15;
 
@@ -102,7 +111,9 @@ pub(crate) enum At {
     ParkRead,
     Vault,
     Park,
-    Superseded,
+    ParkEntry,
+    /// The same, but the message stays.
+    ParkEntryAlone,
     Token,
     Mark,
     DoneRead,
@@ -123,6 +134,8 @@ pub(crate) struct Worker {
     /// It finishes a parking.
     pub(crate) resumes: bool,
     pub(crate) duplicate: bool,
+    /// Its record has moved on.
+    pub(crate) leftover: bool,
     /// The record as last read or written.
     pub(crate) record: Option<Record>,
     pub(crate) park: u8,
@@ -208,18 +221,42 @@ pub(crate) use run::State as RunState;
 
 impl World {
     /// A message that is not there counts as done.
-    pub(crate) fn new(messages: u8, budget: Budget) -> Self {
+    pub(crate) fn new(start: Start, budget: Budget) -> Self {
         let message = |origin| Some(Message { id: origin, origin, ..Message::default() });
         let mut source = [None; SLOTS];
-        source[0] = message(0);
-        if messages > 1 {
-            source[1] = message(1);
+        let mut entry = None;
+        let mut records = [None; 2];
+        match start {
+            Start::One => source[0] = message(0),
+            Start::Two => (source[0], source[1]) = (message(0), message(1)),
+            Start::Copy => {
+                source[0] = message(1).map(|copy| Message { n: 1, run: 1, ..copy });
+                records[1] = Some(Record {
+                    state: State::Redriven,
+                    n: 1,
+                    run: 1,
+                    park: 1,
+                    sent: true,
+                    blocked: false,
+                    duplicate: false,
+                    enveloped: true,
+                });
+                entry = Some(Entry {
+                    stage: Stage::Committed,
+                    token: 1,
+                    holder: GONE,
+                    generation: 1,
+                    attempts: 1,
+                    crashes: 0,
+                    commits: [1, 0],
+                });
+            }
         }
         Self {
             source,
-            entry: None,
+            entry,
             lease_over: false,
-            records: [None; 2],
+            records,
             dlq: [0; 2],
             runs: [None; 2],
             workers: [Worker::default(); 2],
@@ -227,8 +264,12 @@ impl World {
             sweep: Sweep::Idle,
             fixed: false,
             budget,
-            generations: 0,
-            origins: if messages > 1 { 0 } else { 2 },
+            generations: if start == Start::Copy { 2 } else { 0 },
+            origins: match start {
+                Start::One => 2,
+                Start::Two => 0,
+                Start::Copy => 1,
+            },
             accepted: [0; 2],
             breach: None,
         }
@@ -263,6 +304,22 @@ impl World {
         }
         self.generations |= generation;
         self.origins |= origin;
+    }
+
+    /// Whether it may be deleted, whatever becomes of its record.
+    pub(crate) fn evidence_lasts(&self, message: Message, core: &mut Core) -> bool {
+        let recorded = self.record(message.origin).is_some_and(|record| {
+            let accepted = self.accepted[usize::from(message.origin)] > message.n;
+            let moved = match record.state {
+                State::Resolved | State::Discarded => true,
+                State::Quarantined | State::Redriven => record.n > message.n,
+                State::Redriving => false,
+            };
+            record.enveloped && (moved || accepted)
+        });
+        recorded
+            || self.origins & (1 << message.origin) != 0
+            || core.is_done(self.entry, message.origin, message.n)
     }
 
     /// Whether this message may be deleted: the rule of G1, from the facts and not from what its worker
