@@ -88,6 +88,11 @@ impl Park<'_> {
             let row = self.row(owner.lease(), &parking).await?;
             let next = match row.step {
                 Step::Write(next) => {
+                    // Without a claim there is no new attempt, and so no newer evidence.
+                    let finished = self.finished(row.existing.as_ref());
+                    if let (Owner::Nobody(_), Some(deletable)) = (&owner, finished) {
+                        return Ok(deletable);
+                    }
                     if stored.is_none() {
                         let vault = self.ctx.ports.vault.as_ref();
                         let put = || vault.put(&parking.envelope, envelope.clone());

@@ -7,7 +7,7 @@
 
 use redrive::domain::record::State;
 
-use crate::world::{At, Exec, GONE, RunState, Stage, Sweep, World};
+use crate::world::{At, Exec, GONE, Record, RunState, Stage, Sweep, World};
 
 impl World {
     /// The representative of this world.
@@ -49,8 +49,13 @@ impl World {
 
     /// A message that is in no queue and no hand never comes back: who held the entry is nobody.
     fn forget_holders(&mut self) {
-        let lives = |id| self.in_hand(id) || self.source.iter().flatten().any(|m| m.id == id);
-        let lives = (0..GONE).filter(|id| lives(*id)).fold(0_u16, |set, id| set | (1 << id));
+        let mut lives = 0_u16;
+        for message in self.source.iter().flatten() {
+            lives |= 1 << message.id;
+        }
+        for worker in self.workers.iter().filter(|w| w.at != At::Idle) {
+            lives |= 1 << worker.message.id;
+        }
         let entries = self.workers.iter_mut().filter_map(|w| w.entry.as_mut());
         for entry in entries.chain(self.entry.as_mut()) {
             if lives & (1 << entry.holder) == 0 {
@@ -59,13 +64,17 @@ impl World {
         }
     }
 
-    /// Where a record has moved on for good, nobody asks whether its token was marked.
+    /// Where a record has moved on for good, nobody asks whether its token was accepted or marked.
     fn forget_marks(&mut self) {
         let workers = self.workers.iter_mut().filter(|w| w.at != At::Token);
         let workers = workers.filter_map(|w| w.record.as_mut());
         let executors = self.executors.iter_mut().filter_map(|e| e.record.as_mut());
         for record in workers.chain(executors).chain(self.records.iter_mut().flatten()) {
             record.sent &= matches!(record.state, State::Quarantined | State::Redriving);
+        }
+        for (record, accepted) in self.records.iter().zip(&mut self.accepted) {
+            let waits = |r: Record| matches!(r.state, State::Quarantined | State::Redriving);
+            *accepted *= u8::from(record.is_none_or(waits));
         }
     }
 
@@ -104,9 +113,11 @@ impl World {
             }
             Sweep::Idle | Sweep::Reissue { .. } | Sweep::Send { .. } | Sweep::Mark { .. } => {}
         }
-        let dlq = self.dlq[usize::from(of)];
+        let mut dlq = self.dlq[usize::from(of)];
         let mut renamed = 0;
-        for mut park in (0..16_u8).filter(|park| dlq & (1 << park) != 0) {
+        while dlq != 0 {
+            let mut park = u8::try_from(dlq.trailing_zeros()).unwrap();
+            dlq &= dlq - 1;
             names.rename(&mut park);
             renamed |= 1 << park;
         }

@@ -7,7 +7,7 @@ use redrive::domain::record::State;
 
 use crate::core::{Core, RecordEvent, RecordStep, RunEvent};
 use crate::step::{Kind, Mutation, Rules, Steps};
-use crate::world::{Breach, Exec, Executor, Fate, Message, Run, RunState, World};
+use crate::world::{Breach, Exec, Executor, Fate, Message, Record, Run, RunState, World};
 
 pub(crate) fn steps(world: &World, e: usize, rules: Rules, core: &mut Core, out: &mut Steps) {
     let executor = world.executors[e];
@@ -15,7 +15,7 @@ pub(crate) fn steps(world: &World, e: usize, rules: Rules, core: &mut Core, out:
     let mut next = *world;
     match executor.at {
         Exec::Idle => return idle(world, e, core, out),
-        Exec::Load => load(&mut next, e, core),
+        Exec::Load => load(&mut next, e, rules, core),
         Exec::Tick => {
             if tick(&mut next, e, rules, core) {
                 out.push(Kind::Own, "run ticks", run, next);
@@ -96,7 +96,7 @@ fn start(world: &World, e: usize, out: &mut Steps) {
 }
 
 /// After a takeover: reads the records of the plan up to its place, and sends the batch in hand again.
-fn load(world: &mut World, e: usize, core: &mut Core) {
+fn load(world: &mut World, e: usize, rules: Rules, core: &mut Core) {
     let mut executor = world.executors[e];
     executor.at = Exec::Tick;
     for of in (0..2).filter(|of| executor.touched & (1 << of) != 0) {
@@ -109,7 +109,8 @@ fn load(world: &mut World, e: usize, core: &mut Core) {
     if let Some(of) = batch {
         let record = world
             .record(of)
-            .filter(|record| record.state == State::Redriving && record.run == executor.run);
+            .filter(|record| record.state == State::Redriving && record.run == executor.run)
+            .map(|record| taken(record, rules));
         if record.is_some() {
             executor = Executor { at: Exec::Send, target: of, record, earlier: true, ..executor };
         }
@@ -192,9 +193,17 @@ fn take(world: &mut World, e: usize, rules: Rules, core: &mut Core) {
     let sends = next.state == State::Redriving;
     executor.sends += 1;
     executor.at = if sends { Exec::Send } else { Exec::Tick };
-    executor.record = sends.then_some(next);
+    executor.record = sends.then_some(taken(next, rules));
     executor.target = if sends { of } else { 0 };
     world.executors[e] = executor;
+}
+
+/// What an executor needs of a record that it took; to forget an outcome it must know all of it.
+fn taken(record: Record, rules: Rules) -> Record {
+    if rules.mutation == Mutation::SettledOnce {
+        return record;
+    }
+    Record { park: 0, sent: false, ..record }
 }
 
 fn send(world: &World, e: usize, out: &mut Steps) {

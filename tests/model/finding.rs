@@ -1,11 +1,13 @@
-//! What the search found in the protocol: what it finds no more, and what is left to the full sweep.
+//! What the search found in the protocol, kept as mutations that it must find again.
 //!
-//! A worker dies between the ledger and the token; then its message is deleted, though the record comes back
-//! to quarantine with the token that was never sent. Nothing is lost, but the DLQ's depth does not show it.
+//! Each leaves a quarantined record whose message is gone and whose token is not in the DLQ. Nothing is lost,
+//! but the DLQ's depth does not show it. A worker dies between the ledger and the token; then
 //!
-//! * A run takes the record, so that the message is a leftover, and its copy is refused. Since then the
-//!   leftover sends that token before it goes.
-//! * The message is done as a repeat. Since then its record is resolved, as a copy's is.
+//! * a run takes the record, so that the message is a leftover, and its copy is refused. Since then the
+//!   leftover sends that token before it goes;
+//! * the message is done as a repeat. Since then its record is resolved, as a copy's is;
+//! * the token it renewed was in the DLQ, and who had sent that one had stalled and deletes the message. Since
+//!   then the delete needs the mark, and what is marked is not renewed.
 
 use crate::core::Second;
 use crate::protocol::{CALM, one, scenario, show};
@@ -33,12 +35,11 @@ const CRASH: Budget = Budget { crashes: 1, ..CALM };
 
 #[test]
 fn a_record_that_comes_back_has_its_token_whenever_its_message_is_gone() {
-    let crash = refused(CRASH);
-    assert!(finds("a refused send, a crash", crash, None) >= 5_000);
+    assert!(finds("a refused send, a crash", refused(CRASH), None) >= 17_000);
     let lost = refused(Budget { lost: 1, ..CALM });
-    assert!(finds("a refused send, a lost answer", lost, None) >= 5_000);
+    assert!(finds("a refused send, a lost answer", lost, None) >= 16_000);
     let stall = refused(Budget { stalls: 1, ..CALM });
-    assert!(finds("a refused send, a stall", stall, None) >= 5_000);
+    assert!(finds("a refused send, a stall", stall, None) >= 34_000);
 }
 
 #[test]
@@ -68,9 +69,9 @@ fn whoever_renews_a_token_may_die_before_it_is_sent() {
     let lost = one(Budget { lost: 1, runs: 0, ..CRASH });
     assert!(finds("a full sweep dies", lost, None) >= 330);
     let stall = one(Budget { stalls: 1, runs: 0, ..CRASH });
-    assert!(finds("finished twice", stall, None) >= 500);
+    assert!(finds("finished twice", stall, None) >= 870);
     let early = Budget { stalls: 1, lost: 1, early: 1, runs: 0, ..CRASH };
-    assert!(finds("both", one(early), None) >= 500);
+    assert!(finds("both", one(early), None) >= 12_300);
 }
 
 #[test]
@@ -85,14 +86,14 @@ fn a_message_that_is_deleted_though_its_mark_was_refused_is_found() {
     finds("unmarked", mutated(Mutation::DeletesUnmarked, stall), Some(Breach::Hidden));
 }
 
-/// A plain message whose payload another one contradicts is parked once, whoever receives it. Its copy is parked
-/// anew by each delivery, though its parking be finished: one that dies before the token is sent leaves the
-/// record hidden if an earlier one, which had stalled, then deletes the copy.
+/// A message whose payload another one contradicts is parked once, whoever receives it, and so is its copy:
+/// parked anew by each delivery, one that dies before its token is sent would leave the record hidden if an
+/// earlier one, which had stalled, then deletes the copy.
 #[test]
-fn a_copy_of_a_mismatch_that_is_parked_twice_may_be_hidden() {
+fn a_copy_of_a_mismatch_is_parked_once() {
     let budget = Budget { stalls: 1, runs: 0, ..CRASH };
     let copy = Scenario { start: Start::Copy, ..scenario(Second::Other, budget) };
-    finds("a copy's mismatch", copy, Some(Breach::Hidden));
+    finds("a copy's mismatch", copy, None);
     for fault in [Budget { crashes: 0, ..budget }, Budget { stalls: 0, ..budget }] {
         finds("a copy's mismatch, one fault", Scenario { budget: fault, ..copy }, None);
     }

@@ -48,7 +48,7 @@ pub(crate) fn park_read(world: &mut World, i: usize, rules: Rules, core: &mut Co
     worker.resumes &= worker.record.is_some();
     let renews = rules.mutation == Mutation::RenewsMarked;
     let finished = worker.record.is_some_and(|r| is_finished(r, worker.message.n)) && !renews;
-    if worker.resumes && finished {
+    if (worker.resumes || !worker.owns) && finished {
         return delete_next(world, i);
     }
     worker.park = world.fresh_park(of);

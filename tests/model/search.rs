@@ -74,6 +74,11 @@ fn successors(world: &World, scenario: &Scenario, core: &mut Core) -> Steps {
         steps.push(Kind::Own, "sweep deletes a token of record", of, next.canonical());
         return steps;
     }
+    if let Some(i) = worker::surely(world, scenario.rules, core) {
+        let (worker, next) = (world.workers[i], worker::act(world, i, scenario.rules, core));
+        steps.push(Kind::Own, worker.at.name(), worker.message.id, next.canonical());
+        return steps;
+    }
     for i in 0..2 {
         worker::steps(world, i, scenario.rules, core, &mut steps);
         executor::steps(world, i, scenario.rules, core, &mut steps);

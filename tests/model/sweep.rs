@@ -48,6 +48,9 @@ pub(crate) fn steps(world: &World, core: &mut Core, out: &mut Steps) {
 pub(crate) fn outdated(world: &World, rules: Rules, core: &mut Core) -> Option<(u8, World)> {
     for record in 0..2_u8 {
         let read = world.record(record);
+        if world.dlq[usize::from(record)] == 0 {
+            continue;
+        }
         for park in (0..16_u8).filter(|park| world.dlq[usize::from(record)] & (1 << park) != 0) {
             let redriving = read.is_some_and(|read| read.state == State::Redriving);
             let mutated = redriving && rules.mutation == Mutation::SweepTakesRedriving;

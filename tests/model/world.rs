@@ -306,6 +306,22 @@ impl World {
         self.origins |= origin;
     }
 
+    /// Whether it may be deleted, whatever becomes of its record.
+    pub(crate) fn evidence_lasts(&self, message: Message, core: &mut Core) -> bool {
+        let recorded = self.record(message.origin).is_some_and(|record| {
+            let accepted = self.accepted[usize::from(message.origin)] > message.n;
+            let moved = match record.state {
+                State::Resolved | State::Discarded => true,
+                State::Quarantined | State::Redriven => record.n > message.n,
+                State::Redriving => false,
+            };
+            record.enveloped && (moved || accepted)
+        });
+        recorded
+            || self.origins & (1 << message.origin) != 0
+            || core.is_done(self.entry, message.origin, message.n)
+    }
+
     /// Whether this message may be deleted: the rule of G1, from the facts and not from what its worker
     /// believes.
     pub(crate) fn may_delete(&self, message: Message, core: &mut Core) -> bool {
