@@ -28,9 +28,9 @@ use crate::port::runs::{Runs, SweepLock};
 use crate::port::vault::Vault;
 
 /// How long a pass hides what it holds.
-const HOLD: Duration = Duration::from_secs(60);
+const HOLD: Duration = Duration::from_secs(30);
 /// How long the lock is ours after each batch.
-const LEASE: Duration = Duration::from_secs(60);
+const LEASE: Duration = Duration::from_secs(20);
 /// How long a receive waits for a message.
 const WAIT: Duration = Duration::from_secs(1);
 /// How many empty receives in a row mean the end: one may be empty though the queue is not.

@@ -1,4 +1,4 @@
-//! Copies that nobody here has sent, and a run that an operator ends.
+//! Copies that nobody here has sent, a run that an operator ends, and a sweep that died.
 
 use redrive::domain::id::{MessageId, QueueName, RecordId, RunId, Sha256Hex};
 use redrive::domain::message::{Attribute, Attributes};
@@ -75,5 +75,27 @@ async fn an_aborted_run_frees_the_source_and_its_batch_in_hand() {
     // The source is free: the next run takes all of them.
     world.handler.set_fixed(true);
     assert_eq!(world.redrive(policy()).await.counts.resolved, 7);
+    world.assert_none_lost(&ids).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_sweep_holds_is_swept_before_a_run_ends() {
+    let world = World::new();
+    let ids = world.park_many(7).await;
+    // The first executor dies in its first sweep, with all tokens in its hands and the sweep's lock.
+    let faults = Faults::new();
+    faults.at_call_of("queue.receive orders-dlq", 1, Fault::HangAfter);
+    let executor = world.start(&world.redriver(&faults, "first"), patient()).await;
+    let is_sweeping = || faults.log().iter().any(|call| call == "queue.receive orders-dlq");
+    world.wait_until("a sweep", is_sweeping).await;
+    executor.crash().await;
+    world.handler.set_fixed(true);
+    let redriver = world.redriver(&Faults::new(), "second");
+    let second = world.resume(&redriver).await;
+    let worker = world.worker(&Faults::new()).await;
+    let run = second.end().await.unwrap();
+    worker.stop().await;
+    assert_eq!((run.state, run.counts.resolved), (RunState::Completed, 7));
+    assert_eq!(world.depth(&world.dlq), redrive::port::queue::Depth::default());
     world.assert_none_lost(&ids).await;
 }

@@ -33,8 +33,11 @@ const TRIES: u32 = 5;
 const LEASE_PARTS: f64 = 3.0;
 /// How often the DLQ is swept along the run.
 const SWEEP_EVERY: Duration = Duration::from_secs(60);
-/// How long the last sweep waits for another one to end.
-const SWEEP_PATIENCE: Duration = Duration::from_secs(30);
+/// How long the last sweep waits for another one to end, and for what it holds: longer than either lasts
+/// after a sweep that died.
+const SWEEP_PATIENCE: Duration = Duration::from_secs(60);
+/// The pause between tries of the last sweep.
+const SWEEP_PAUSE: Duration = Duration::from_secs(1);
 
 /// Where a run is, for a display.
 #[derive(Debug, Clone, Copy, PartialEq)]
@@ -501,11 +504,26 @@ impl Executor<'_> {
         self.write_down().await?;
         let given_up = self.now().plus(SWEEP_PATIENCE);
         let last = event != Event::Pause;
-        while last && self.sweep(stop).await? == Swept::Busy && self.now() < given_up {
+        while last && !self.sweep_whole(stop).await? && self.now() < given_up {
             self.keep_lease().await?;
-            tokio::time::sleep(TICK).await;
+            tokio::time::sleep(SWEEP_PAUSE).await;
         }
         self.write(&event).await
+    }
+
+    /// Makes a pass; says whether it can have seen all. What another one holds is in flight meanwhile.
+    async fn sweep_whole(&mut self, stop: &CancellationToken) -> Result<bool, RedriveError> {
+        if self.sweep(stop).await? == Swept::Busy {
+            return Ok(false);
+        }
+        let dlq = &self.redriver.sweeper.dlq;
+        Ok(match self.redriver.insist(|| dlq.facts()).await {
+            Ok(facts) => facts.depth.in_flight == 0,
+            Err(error) => {
+                tracing::warn!(%error, "whether the sweep saw all is not known");
+                true
+            }
+        })
     }
 
     /// Makes a pass over the DLQ, which may take longer than a lease: it is extended meanwhile. A stop, or
