@@ -1,8 +1,7 @@
 //! The executor of a run: one loop that reads outcomes, decides by the ramp, and sends the next batch.
 //!
 //! A tick: outcomes, then whether to stop, then the lease, then a batch. The batch in hand is always
-//! brought to its end before the loop stops. Everything in memory is rebuilt from the vault and the
-//! ledger when another executor takes over.
+//! brought to its end before the loop stops.
 
 use std::collections::BTreeSet;
 use std::pin::pin;
@@ -17,7 +16,7 @@ use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::pacer::Pacer;
 use crate::domain::ramp::{Outcome, Phase, Pressure, Ramp};
-use crate::domain::record::{self, EarlierSend, Record, State as RecordState};
+use crate::domain::record::{EarlierSend, Record};
 use crate::domain::run::{self, Counts, Event, OutcomeLine, Run, Standing};
 use crate::domain::time::Mono;
 use crate::port::evidence::Stored;
@@ -56,95 +55,18 @@ pub struct Progress {
 pub(super) struct Executor<'a> {
     pub redriver: &'a Redriver,
     pub run: Run,
-    tracked: Vec<Tracked>,
-    doubt: BTreeSet<usize>,
-    place: usize,
-    ramp: Ramp,
-    pacer: Pacer,
-    read_at: Option<Mono>,
-    written_at: Mono,
-    swept_at: Mono,
-}
-
-impl Redriver {
-    /// Takes a run over (or back), for this executor alone.
-    ///
-    /// # Errors
-    /// The run is closed, or another executor holds it.
-    pub async fn claim(&self, run: &Run) -> Result<Stored<Run>, RedriveError> {
-        let event = Event::Claim { owner: self.owner.clone(), lease: self.lease };
-        let refused = |why| RedriveError::Refused { id: run.id.clone(), why };
-        let next = run.apply(&event, self.clock.wall()).map_err(refused)?;
-        match self.insist(|| self.runs.put_run(run, &next)).await {
-            Ok(stored) => Ok(stored),
-            Err(WriteError::Lost(_)) => Err(RedriveError::Fenced(run.id.clone())),
-            Err(WriteError::Unknown(e)) => Err(e.into()),
-        }
-    }
-
-    /// Executes a run that is ours until it is completed, trips, or is stopped (then it is paused).
-    ///
-    /// # Errors
-    /// A dependency failed, or another executor has taken over; the run can be resumed.
-    pub async fn execute(
-        &self,
-        run: Stored<Run>,
-        stop: &CancellationToken,
-        watch: &mut (dyn FnMut(Progress) + Send),
-    ) -> Result<Run, RedriveError> {
-        let mut executor = self.executor(run).await?;
-        // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
-        executor.send_in_hand().await?;
-        executor.sweep(stop).await?;
-        executor.work(stop, watch).await
-    }
-
-    /// Ends a run that is ours: its batch in hand goes back to quarantine, what is known is written down,
-    /// and nothing more is sent. Copies that are out stay in doubt.
-    ///
-    /// # Errors
-    /// A dependency failed, or another executor has taken over.
-    pub async fn abort(&self, run: Stored<Run>) -> Result<Run, RedriveError> {
-        let mut executor = self.executor(run).await?;
-        for (index, id, record) in executor.in_hand().await? {
-            executor.settle(index, &id, &record).await?;
-        }
-        executor.read_outcomes().await?;
-        executor.write_down().await?;
-        executor.write(&Event::Abort).await?;
-        Ok(executor.run)
-    }
-
-    /// An executor of a run that is ours, with everything that is known of it.
-    async fn executor(&self, run: Stored<Run>) -> Result<Executor<'_>, RedriveError> {
-        let run = run.into_inner();
-        // The lease was given before this: what is read now is read on its time.
-        let now = self.clock.mono();
-        let (mut tracked, objects) = self.track(&run).await?;
-        let place = usize::try_from(run.place).unwrap_or(usize::MAX).min(tracked.len());
-        // What lies ahead is judged when its turn comes: it may have moved on by then.
-        for ahead in tracked.iter_mut().skip(place).filter(|t| !t.is_written) {
-            (ahead.standing, ahead.sent) = (Standing::NotSent, false);
-        }
-        let in_doubt = tracked.iter().enumerate();
-        let in_doubt = in_doubt.filter(|(_, t)| t.standing == Standing::InDoubt);
-        Ok(Executor {
-            redriver: self,
-            doubt: in_doubt.map(|(i, _)| i).collect(),
-            place,
-            ramp: Ramp::new(run.policy, now),
-            pacer: Pacer::new(run.policy.start_rate, now),
-            read_at: None,
-            written_at: now,
-            swept_at: now,
-            tracked,
-            run: Run { outcome_objects: objects, ..run },
-        })
-    }
+    pub(super) tracked: Vec<Tracked>,
+    pub(super) doubt: BTreeSet<usize>,
+    pub(super) place: usize,
+    pub(super) ramp: Ramp,
+    pub(super) pacer: Pacer,
+    pub(super) read_at: Option<Mono>,
+    pub(super) written_at: Mono,
+    pub(super) swept_at: Mono,
 }
 
 impl Executor<'_> {
-    async fn work(
+    pub(super) async fn work(
         mut self,
         stop: &CancellationToken,
         watch: &mut (dyn FnMut(Progress) + Send),
@@ -182,11 +104,11 @@ impl Executor<'_> {
         Ok(self.run)
     }
 
-    fn now(&self) -> Mono {
+    pub(super) fn now(&self) -> Mono {
         self.redriver.clock.mono()
     }
 
-    fn in_doubt(&self) -> u32 {
+    pub(super) fn in_doubt(&self) -> u32 {
         u32::try_from(self.doubt.len()).unwrap_or(u32::MAX)
     }
 
@@ -252,7 +174,7 @@ impl Executor<'_> {
         Err(crate::port::error::PortError::new(class, target, "take", id, "Contended").into())
     }
 
-    fn id(&self, index: usize) -> Option<RecordId> {
+    pub(super) fn id(&self, index: usize) -> Option<RecordId> {
         self.tracked.get(index).map(|tracked| tracked.planned.record_id.clone())
     }
 
@@ -318,7 +240,7 @@ impl Executor<'_> {
         self.send_and_settle(&taken, EarlierSend::None).await
     }
 
-    async fn send_and_settle(
+    pub(super) async fn send_and_settle(
         &mut self,
         taken: &[Taken],
         earlier: EarlierSend,
@@ -344,61 +266,8 @@ impl Executor<'_> {
         Ok(())
     }
 
-    /// The records of the batch that an earlier executor had in hand, as far as they are not confirmed.
-    async fn in_hand(&self) -> Result<Vec<(usize, RecordId, Record)>, RedriveError> {
-        let batch: BTreeSet<RecordId> = self.run.batch.iter().cloned().collect();
-        let indices = self.doubt.iter().copied();
-        let in_hand: Vec<(usize, RecordId)> = indices
-            .filter_map(|index| Some((index, self.id(index)?)))
-            .filter(|(_, id)| batch.contains(id))
-            .collect();
-        let ids: Vec<RecordId> = in_hand.iter().map(|(_, id)| id.clone()).collect();
-        let records = self.redriver.read_records(&ids).await?;
-        let unconfirmed = |record: &Record| {
-            record.run_id.as_ref() == Some(&self.run.id) && record.state == RecordState::Redriving
-        };
-        let records = in_hand.into_iter().zip(records);
-        let records = records.filter_map(|((index, id), record)| {
-            Some((index, id, record?.into_inner())).filter(|(_, _, record)| unconfirmed(record))
-        });
-        Ok(records.collect())
-    }
-
-    /// Sends the batch in hand again. A record whose envelope has become unreadable is settled instead: a
-    /// copy of it that is out will tell by itself.
-    async fn send_in_hand(&mut self) -> Result<(), RedriveError> {
-        let mut taken = Vec::new();
-        for (index, id, record) in self.in_hand().await? {
-            match self.redriver.original(&id, &record).await? {
-                Some(envelope) => {
-                    let copy = self.redriver.copy(&self.run.id, &id, &record, &envelope)?;
-                    taken.push(Taken { index, id, record, copy });
-                }
-                None => self.settle(index, &id, &record).await?,
-            }
-        }
-        let (before, now) = (self.in_doubt(), self.now());
-        self.ramp.sent(before, 0, now);
-        self.pacer.sent(taken.len(), now);
-        self.send_and_settle(&taken, EarlierSend::Unknown).await
-    }
-
-    /// Gives a record of the batch in hand back to quarantine.
-    async fn settle(
-        &mut self,
-        index: usize,
-        id: &RecordId,
-        record: &Record,
-    ) -> Result<(), RedriveError> {
-        let event = record::Event::Settled { run: self.run.id.clone() };
-        if self.redriver.move_record(id, record, &event).await?.is_some() {
-            self.learn(index, Standing::Errored, false);
-        }
-        Ok(())
-    }
-
     /// Reads the records in doubt, once a tick, and writes down what is new.
-    async fn read_outcomes(&mut self) -> Result<(), RedriveError> {
+    pub(super) async fn read_outcomes(&mut self) -> Result<(), RedriveError> {
         let now = self.now();
         if self.read_at.is_some_and(|at| now.since(at) < TICK) {
             return Ok(());
@@ -425,7 +294,7 @@ impl Executor<'_> {
 
     /// Writes down what is known and not yet written: once another run has a record, the record no longer
     /// says what became of it in this one. Says whether there was anything.
-    async fn write_down(&mut self) -> Result<bool, RedriveError> {
+    pub(super) async fn write_down(&mut self) -> Result<bool, RedriveError> {
         let now = self.redriver.clock.wall();
         let lines: Vec<OutcomeLine> =
             self.tracked.iter().filter_map(|tracked| tracked.unwritten(now)).collect();
@@ -456,7 +325,7 @@ impl Executor<'_> {
     }
 
     /// Notes what became of a record; the first outcome stays.
-    fn learn(&mut self, index: usize, standing: Standing, sent: bool) {
+    pub(super) fn learn(&mut self, index: usize, standing: Standing, sent: bool) {
         let Some(tracked) = self.tracked.get_mut(index) else { return };
         if tracked.standing.is_outcome() {
             return;
@@ -484,7 +353,7 @@ impl Executor<'_> {
         Ok(Run { rate, window, counts: self.counts(), batch: Vec::new(), ..next })
     }
 
-    async fn write(&mut self, event: &Event) -> Result<(), RedriveError> {
+    pub(super) async fn write(&mut self, event: &Event) -> Result<(), RedriveError> {
         let next = self.next_run(event)?;
         let runs = &self.redriver.runs;
         match self.redriver.insist(|| runs.put_run(&self.run, &next)).await {
@@ -528,7 +397,7 @@ impl Executor<'_> {
 
     /// Makes a pass over the DLQ, which may take longer than a lease: it is extended meanwhile. A stop, or
     /// the loss of the run, ends the pass early, with what it holds given back.
-    async fn sweep(&mut self, stop: &CancellationToken) -> Result<Swept, RedriveError> {
+    pub(super) async fn sweep(&mut self, stop: &CancellationToken) -> Result<Swept, RedriveError> {
         let redriver = self.redriver;
         let stop = stop.child_token();
         let mut pass = pin!(redriver.sweeper.pass(u64::MAX, &stop));
@@ -560,7 +429,7 @@ impl Executor<'_> {
 
 /// Whether a sweep was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Swept {
+pub(super) enum Swept {
     /// It was, or it failed.
     Done,
     /// Another one is under way.

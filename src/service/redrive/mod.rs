@@ -15,6 +15,7 @@ mod draft;
 mod executor;
 mod outcome;
 mod report;
+mod takeover;
 
 use std::sync::Arc;
 use std::time::Duration;
