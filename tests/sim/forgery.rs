@@ -1,11 +1,14 @@
 //! Copies that nobody here has sent, a run that an operator ends, and a sweep that died.
 
+use std::time::Duration;
+
 use redrive::domain::id::{MessageId, QueueName, RecordId, RunId, Sha256Hex};
 use redrive::domain::message::{Attribute, Attributes};
 use redrive::domain::record::State;
 use redrive::domain::run::{Counts, State as RunState};
 use redrive::domain::time::Wall;
 use redrive::domain::token::{ATTRIBUTE, Copy, Marker};
+use redrive::port::clock::Clock as _;
 use redrive::sim::fault::{Fault, Faults};
 
 use crate::executor::{patient, policy};
@@ -78,11 +81,10 @@ async fn an_aborted_run_frees_the_source_and_its_batch_in_hand() {
     world.assert_none_lost(&ids).await;
 }
 
-#[tokio::test(start_paused = true)]
-async fn what_a_dead_sweep_holds_is_swept_before_a_run_ends() {
-    let world = World::new();
+/// Records parked, and an executor that dies in its first sweep with all tokens in its hands and the
+/// sweep's lock; the fix is there.
+async fn with_a_dead_sweep(world: &World) -> Vec<RecordId> {
     let ids = world.park_many(7).await;
-    // The first executor dies in its first sweep, with all tokens in its hands and the sweep's lock.
     let faults = Faults::new();
     faults.at_call_of("queue.receive orders-dlq", 1, Fault::HangAfter);
     let executor = world.start(&world.redriver(&faults, "first"), patient()).await;
@@ -90,12 +92,34 @@ async fn what_a_dead_sweep_holds_is_swept_before_a_run_ends() {
     world.wait_until("a sweep", is_sweeping).await;
     executor.crash().await;
     world.handler.set_fixed(true);
-    let redriver = world.redriver(&Faults::new(), "second");
-    let second = world.resume(&redriver).await;
+    ids
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_a_dead_sweep_holds_is_swept_before_a_run_ends() {
+    let world = World::new();
+    let ids = with_a_dead_sweep(&world).await;
+    let second = world.resume(&world.redriver(&Faults::new(), "second")).await;
     let worker = world.worker(&Faults::new()).await;
     let run = second.end().await.unwrap();
     worker.stop().await;
     assert_eq!((run.state, run.counts.resolved), (RunState::Completed, 7));
     assert_eq!(world.depth(&world.dlq), redrive::port::queue::Depth::default());
+    world.assert_none_lost(&ids).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_stop_does_not_wait_for_a_dead_sweep() {
+    let world = World::new();
+    let ids = with_a_dead_sweep(&world).await;
+    let second = world.resume(&world.redriver(&Faults::new(), "second")).await;
+    let worker = world.worker(&Faults::new()).await;
+    let resolved = || second.progress().last().map(|(_, progress)| progress.counts.resolved);
+    world.wait_until("all resolved", || resolved() == Some(7)).await;
+    let asked = world.clock.mono();
+    let run = second.stop().await;
+    assert_eq!((run.state, run.counts.resolved), (RunState::Completed, 7));
+    assert!(world.clock.mono().since(asked) < Duration::from_secs(3));
+    worker.stop().await;
     world.assert_none_lost(&ids).await;
 }

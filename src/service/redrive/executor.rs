@@ -368,14 +368,18 @@ impl Executor<'_> {
     }
 
     /// Ends the execution with its last word. A run that does not go on sweeps first, so that the DLQ's
-    /// depth is true.
+    /// depth is true; a stop leaves what is left of that to the next sweep.
     async fn end(&mut self, event: Event, stop: &CancellationToken) -> Result<(), RedriveError> {
         self.write_down().await?;
         let given_up = self.now().plus(SWEEP_PATIENCE);
         let last = event != Event::Pause;
         while last && !self.sweep_whole(stop).await? && self.now() < given_up {
             self.keep_lease().await?;
-            tokio::time::sleep(SWEEP_PAUSE).await;
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => break,
+                () = tokio::time::sleep(SWEEP_PAUSE) => {}
+            }
         }
         self.write(&event).await
     }
