@@ -300,6 +300,11 @@ impl Snapshot {
     }
 }
 
+/// A value as JSON, whole numbers without a fraction.
+pub(super) fn number(value: f64) -> serde_json::Number {
+    value.to_string().parse().unwrap_or_else(|_| 0.into())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -128,6 +128,11 @@ fn imports_go_one_way() {
         &["crate::service", "crate::cli", "crate::config", "crate::sim", "crate::local"],
     );
     refuse(
+        "telemetry knows who reports to it as little as who reads it",
+        |file| file.is_in(&["telemetry"]),
+        &above_port,
+    );
+    refuse(
         "the world in memory knows ports alone",
         |file| file.is_in(&["sim"]),
         &["crate::service", "crate::cli", "crate::config", "crate::aws", "crate::local"],
