@@ -74,7 +74,6 @@ fn refuse_what_is_not_built(config: &Config) -> Result<(), CliError> {
         (config.ledger.batch, "ledger.batch"),
         (config.redriver.enabled, "redriver.enabled"),
         (config.alerts.sns_topic_arn.is_some(), "alerts.sns_topic_arn"),
-        (config.telemetry.listen.is_some(), "telemetry.listen"),
     ];
     match asked.into_iter().find(|(is_asked, _)| *is_asked) {
         Some((_, what)) => Err(not_built(what)),

@@ -10,5 +10,6 @@ mod harness;
 
 mod demo;
 mod deployment;
+mod health;
 mod input;
 mod stop;

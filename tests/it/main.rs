@@ -4,4 +4,5 @@
 #![expect(clippy::unwrap_used, reason = "a test may panic")]
 
 mod commands;
+mod metrics;
 mod tidy;
