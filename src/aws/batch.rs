@@ -9,7 +9,7 @@ use aws_sdk_sqs::types::{
     BatchResultErrorEntry, ChangeMessageVisibilityBatchRequestEntry, DeleteMessageBatchRequestEntry,
 };
 
-use super::error::code_text;
+use super::error::{code_text, is_passing};
 use crate::domain::id::ReceiptHandle;
 use crate::port::queue::{BatchAnswer, EntryError};
 
@@ -31,7 +31,9 @@ pub(super) fn in_order<T>(
             (Some(value), None) => Ok(value),
             (None, Some(failed)) => {
                 let code = code_text(&failed.code);
-                Err(EntryError { code, sender_fault: failed.sender_fault })
+                // SQS calls being throttled the sender's fault; it is no refusal.
+                let sender_fault = failed.sender_fault && !is_passing(&code);
+                Err(EntryError { code, sender_fault })
             }
             (Some(_), Some(_)) | (None, None) => {
                 Err(EntryError { code: MISSING.to_owned(), sender_fault: false })
@@ -79,6 +81,7 @@ mod tests {
         let bad = vec![
             failed("4", "InternalError", false),
             failed("1", "com.amazonaws.sqs#InvalidMessageContents", true),
+            failed("2", "RequestThrottled", true),
         ];
         let error = |code: &str, sender_fault| EntryError { code: code.to_owned(), sender_fault };
         assert_eq!(
@@ -86,7 +89,7 @@ mod tests {
             vec![
                 Ok('a'),
                 Err(error("InvalidMessageContents", true)),
-                Err(error(MISSING, false)),
+                Err(error("RequestThrottled", false)),
                 Ok('d'),
                 Err(error(MISSING, false)),
             ]

@@ -159,6 +159,11 @@ pub(super) fn code_text(raw: &str) -> String {
     printable(bare_code(raw))
 }
 
+/// Whether a code names a fault that passes by itself, whoever the service says is at fault.
+pub(super) fn is_passing(code: &str) -> bool {
+    matches!(class_of_code(code), Some(ErrorClass::Throttled | ErrorClass::Transient))
+}
+
 fn printable(code: &str) -> String {
     code.chars().filter(|c| c.is_ascii_graphic() || *c == ' ').take(CODE_CHARS).collect()
 }

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use super::exit::CliError;
 use crate::config::{Config, ErrorText, ExecMode, HandlerKind, PayloadFrom};
 use crate::domain::backoff::Backoff;
+use crate::domain::breaker::Bounds;
 use crate::handler::exec::ExecHandler;
 use crate::port::handler::Handler;
 use crate::service::settings::{self, Settings};
@@ -41,6 +42,13 @@ pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
         wait: config.source.wait,
         visibility: config.source.visibility_timeout,
         concurrency: config.source.concurrency,
+        pollers_max: config.source.pollers_max,
+        breaker: Bounds {
+            window: config.breaker.window,
+            min_outcomes: usize::try_from(config.breaker.min_outcomes).unwrap_or(usize::MAX),
+            open_ratio: config.breaker.open_ratio,
+            probe_after: config.breaker.probe_after,
+        },
         handler_timeout: handler.timeout,
         max_attempts: config.limits.max_attempts,
         crash_limit: config.limits.crash_limit,
@@ -68,7 +76,6 @@ pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
 
 fn refuse_what_is_not_built(config: &Config) -> Result<(), CliError> {
     let asked = [
-        (config.source.queue.name().is_fifo(), "a FIFO source"),
         (config.payload.from == PayloadFrom::S3Event, "payload.from = \"s3-event\""),
         (!config.classify.is_empty(), "[[classify]]"),
         (config.ledger.batch, "ledger.batch"),

@@ -213,6 +213,14 @@ pub struct Limits {
     pub native_limit: Option<u32>,
 }
 
+impl Limits {
+    /// Whether giving a message back would let SQS move it. An unknown receive count is not at the limit.
+    #[must_use]
+    pub fn is_last_receive(self, receive_count: Option<u32>) -> bool {
+        self.native_limit.zip(receive_count).is_some_and(|(limit, count)| count >= limit)
+    }
+}
+
 /// What follows from a failed attempt.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum AfterFailure {
@@ -225,7 +233,7 @@ pub enum AfterFailure {
     },
 }
 
-/// Decides what follows from a failed attempt. An unknown receive count is not at the limit.
+/// Decides what follows from a failed attempt.
 #[must_use]
 pub fn decide_failure(
     failure: &Failure,
@@ -242,9 +250,7 @@ pub fn decide_failure(
             AfterFailure::Park(Reason::Exception, Disposition::Exhausted)
         }
         FailureKind::Transient { retry_after } => {
-            let at_native_limit =
-                limits.native_limit.zip(receive_count).is_some_and(|(limit, count)| count >= limit);
-            if at_native_limit {
+            if limits.is_last_receive(receive_count) {
                 AfterFailure::Park(Reason::ReceivesExhausted, Disposition::Exhausted)
             } else {
                 AfterFailure::Retry { retry_after }

@@ -53,6 +53,12 @@ impl Lease {
         self.trusted_until().since(now)
     }
 
+    /// The timeout that each extension sets anew.
+    #[must_use]
+    pub const fn timeout(&self) -> Duration {
+        self.timeout
+    }
+
     /// When to extend: a third of the timeout after it was set.
     #[must_use]
     pub fn extend_at(&self) -> Mono {
@@ -73,6 +79,18 @@ impl Lease {
     #[must_use]
     pub const fn extended(self, started: Mono, duration: Duration) -> Self {
         Self { set: started, duration, ..self }
+    }
+
+    /// The lease once SQS said that the message is not ours any more: never trusted again.
+    #[must_use]
+    pub const fn lost(self) -> Self {
+        Self { duration: Duration::ZERO, ..self }
+    }
+
+    /// When the message becomes visible to others, as far as we know.
+    #[must_use]
+    pub fn ends_at(&self) -> Mono {
+        self.set.plus(self.duration)
     }
 }
 

@@ -14,6 +14,7 @@
 
 pub mod backoff;
 pub mod batch;
+pub mod breaker;
 pub mod delivery;
 pub mod entry;
 pub mod envelope;

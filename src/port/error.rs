@@ -97,6 +97,26 @@ impl PortError {
         &self.code
     }
 
+    /// What a code means where it does not speak for itself, and what to look at.
+    #[must_use]
+    pub fn hint(&self) -> Option<&'static str> {
+        Some(match self.code.as_str() {
+            "RequestTimeTooSkewed" | "RequestExpired" | "RequestInTheFuture" => {
+                "clock skew: this host's clock and AWS's differ, check its time service"
+            }
+            "InvalidSignatureException" | "SignatureDoesNotMatch" => {
+                "a wrong secret key, or clock skew: check this host's time service"
+            }
+            "OverLimit" => {
+                "too many messages in flight, not an empty queue: 120,000 are the limit of a standard queue"
+            }
+            "ExpiredToken" | "ExpiredTokenException" => {
+                "credentials ran out: they are asked for anew"
+            }
+            _ => return None,
+        })
+    }
+
     /// What the call was on.
     #[must_use]
     pub fn object(&self) -> &str {
@@ -126,10 +146,10 @@ impl fmt::Display for PortError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { target, operation, object, code, .. } = self;
         write!(f, "{target} {operation} on {object}: {code}")?;
-        match &self.request_id {
-            Some(id) => write!(f, " (request {id})"),
-            None => Ok(()),
+        if let Some(id) = &self.request_id {
+            write!(f, " (request {id})")?;
         }
+        self.hint().map_or(Ok(()), |hint| write!(f, ": {hint}"))
     }
 }
 

@@ -3,15 +3,15 @@
 use rand::rngs::StdRng;
 
 use crate::domain::delivery::{ClaimRequest, Meeting, Then, decide_claim};
-use crate::domain::entry::{Claim, Entry};
+use crate::domain::entry::{Claim, Entry, Event, Step};
 use crate::domain::failure::ErrorClass;
-use crate::domain::id::{LeaseToken, RecordId};
-use crate::domain::lease::Lease;
+use crate::domain::id::{EntryKey, LeaseToken, RecordId};
 use crate::domain::time::Wall;
 use crate::port::error::{PortError, Target};
 use crate::port::evidence::Stored;
 use crate::port::ledger::{EntryWrite, Expect, WriteError, write_entry};
-use crate::service::held::{Held, Interrupted};
+use crate::service::held::{Held, Interrupted, persevere};
+use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
 use crate::service::work::Work;
 
@@ -31,13 +31,23 @@ pub(crate) enum Claimed {
     FinishParking(Stored<Entry>),
     /// It is ours.
     Held(Box<Held>, Then),
+    /// It may be ours: no answer came. Written was this.
+    InDoubt(Box<Doubt>, PortError),
 }
 
-/// Claims the entry of a work. A claim whose fate is unknown is given back as far as it can be.
+/// A claim that may or may not have been written. Until the ledger says which, its lease would look like a
+/// crash to whoever comes next.
+#[derive(Debug)]
+pub(crate) struct Doubt {
+    key: EntryKey,
+    claimed: Entry,
+}
+
+/// Claims the entry of a work.
 pub(crate) async fn claim(
     ctx: &Context,
     work: &Work,
-    lease: Lease,
+    lease: &LiveLease,
     rng: &mut StdRng,
 ) -> Result<Claimed, Interrupted> {
     let token = LeaseToken::generate(ctx.ports.clock.wall(), rng);
@@ -47,7 +57,7 @@ pub(crate) async fn claim(
             holder: work.received.message_id.clone(),
             owner: ctx.settings.owner.clone(),
             payload_sha256: work.content.payload.clone(),
-            lease: lease.trust_left(ctx.ports.clock.mono()),
+            lease: lease.get().trust_left(ctx.ports.clock.mono()),
             remember: ctx.settings.remember,
         },
         content: work.content.clone(),
@@ -58,7 +68,7 @@ pub(crate) async fn claim(
     let ledger = ctx.ports.ledger.as_ref();
     let mut seen: Option<Stored<Entry>> = None;
     for _ in 0..TRIES {
-        if !lease.is_trusted(ctx.ports.clock.mono()) {
+        if !lease.get().is_trusted(ctx.ports.clock.mono()) {
             return Err(Interrupted::LeaseLost);
         }
         let now = ctx.ports.clock.wall();
@@ -78,15 +88,15 @@ pub(crate) async fn claim(
             };
         let expect = seen.take().map_or(Expect::Absent, |e| Expect::Is(Box::new(e.into_inner())));
         let write = EntryWrite { key: work.key.clone(), expect, next: *next };
-        match write_entry(ledger, &write, now).await {
+        match persevere(ctx, lease, || write_entry(ledger, &write, now)).await {
             Ok(stored) => {
-                let held = Held { key: work.key.clone(), token, lease, stored };
+                let held = Held { key: work.key.clone(), token, lease: lease.clone(), stored };
                 return Ok(Claimed::Held(Box::new(held), then));
             }
             Err(WriteError::Lost(current)) => seen = current.map(|current| *current),
             Err(WriteError::Unknown(e)) => {
-                give_back(ctx, &write.next, work).await;
-                return Err(e.into());
+                let doubt = Doubt { key: write.key, claimed: write.next };
+                return Ok(Claimed::InDoubt(Box::new(doubt), e));
             }
         }
     }
@@ -94,21 +104,21 @@ pub(crate) async fn claim(
     Err(PortError::new(ErrorClass::Transient, Target::DynamoDb, "claim", key, "Contended").into())
 }
 
-/// Releases a claim that may or may not have been written: the condition knows.
-async fn give_back(ctx: &Context, claimed: &Entry, work: &Work) {
-    use crate::domain::entry::{Event, Step};
-    let now = ctx.ports.clock.wall();
-    let step = claimed.apply(&claimed.lease_token, &Event::Release, ctx.settings.remember, now);
-    let Ok(Step::Write(next)) = step else { return };
-    let write = EntryWrite {
-        key: work.key.clone(),
-        expect: Expect::Is(Box::new(claimed.clone())),
-        next: *next,
-    };
-    match write_entry(ctx.ports.ledger.as_ref(), &write, now).await {
-        Ok(_) | Err(WriteError::Lost(_)) => {}
-        Err(WriteError::Unknown(e)) => {
-            tracing::warn!(key = %work.key, error = %e, "claim unknown and not released: its lease will run out");
+impl Doubt {
+    /// Releases the claim if it was written: the condition knows.
+    ///
+    /// # Errors
+    /// It is still unknown.
+    pub(crate) async fn release(&self, ctx: &Context) -> Result<(), PortError> {
+        let now = ctx.ports.clock.wall();
+        let Self { key, claimed } = self;
+        let step = claimed.apply(&claimed.lease_token, &Event::Release, ctx.settings.remember, now);
+        let Ok(Step::Write(next)) = step else { return Ok(()) };
+        let expect = Expect::Is(Box::new(claimed.clone()));
+        let write = EntryWrite { key: key.clone(), expect, next: *next };
+        match write_entry(ctx.ports.ledger.as_ref(), &write, now).await {
+            Ok(_) | Err(WriteError::Lost(_)) => Ok(()),
+            Err(WriteError::Unknown(e)) => Err(e),
         }
     }
 }

@@ -3,11 +3,11 @@
 use crate::domain::delivery::Kind;
 use crate::domain::entry::{Commit, Event};
 use crate::domain::id::RecordId;
-use crate::domain::lease::Lease;
 use crate::domain::record::{self, Step};
 use crate::port::evidence::{Deletable, Stored};
 use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
 use crate::service::held::{Held, Interrupted, persevere};
+use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
 use crate::service::work::Work;
 
@@ -64,7 +64,7 @@ async fn commit_with_record(
 async fn resolve_write(
     ctx: &Context,
     work: &Work,
-    lease: &Lease,
+    lease: &LiveLease,
     duplicate_of: Option<RecordId>,
 ) -> Result<Option<RecordWrite>, Interrupted> {
     let now = ctx.ports.clock.wall();
@@ -90,7 +90,7 @@ async fn resolve_write(
 pub(crate) async fn resolve_done(
     ctx: &Context,
     work: &Work,
-    lease: &Lease,
+    lease: &LiveLease,
     by: &RecordId,
 ) -> Result<(), Interrupted> {
     if work.delivery.kind == Kind::Plain && *by == work.content.origin {

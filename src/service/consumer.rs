@@ -1,38 +1,38 @@
 //! The consumer: the one owner of what is in hand.
 //!
 //! Every wake-up becomes one `Event`; `Consumer::handle` says what follows; the loop does it. Polls
-//! and messages are tasks of one set, so nothing that has begun is dropped to shut down: at a stop the
-//! poll in flight is awaited and its messages released. Only a second signal abandons it.
+//! and lines of messages are tasks of one set, so nothing that has begun is dropped to shut down: at a stop
+//! the polls in flight are awaited and their messages released. Only a second signal abandons them, and a
+//! poll that hangs far beyond its wait.
 
-use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
-use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::domain::backoff::Backoff;
-use crate::domain::id::ReceiptHandle;
+use crate::domain::breaker::Reporter;
+use crate::domain::failure::ErrorClass;
 use crate::domain::lease::Lease;
 use crate::domain::message::{MAX_BATCH_ENTRIES, Received};
 use crate::domain::time::Mono;
-use crate::port::error::PortError;
-use crate::port::evidence::Deletable;
-use crate::service::deleter;
-use crate::service::process::{Settled, process};
+use crate::port::error::{PortError, Reached, Target};
+use crate::service::deleter::{Delete, Deleter};
+use crate::service::intake::{Gate, Intake, Poll};
+use crate::service::keeper::Keeper;
+use crate::service::line::{Line, lines};
+use crate::service::process::{Report, Stops};
 use crate::service::settings::Context;
 use crate::service::shutdown::Stage;
+use crate::telemetry::{Counter, Gauge};
 
-/// Back-off of polls that fail.
-const POLL_BACKOFF: Backoff =
-    Backoff { base: Duration::from_secs(1), cap: Duration::from_secs(30) };
-/// How long released messages may take to be given back after the grace is over.
+/// How long released messages may take to be given back after the grace is over, and deletes to be flushed.
 const RELEASE_TIME: Duration = Duration::from_secs(5);
+/// How much longer than its wait a poll may take before it is abandoned. The client gives up earlier.
+const HUNG_AFTER: Duration = Duration::from_secs(30);
 
 /// How a worker ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -46,107 +46,144 @@ pub enum Ending {
 /// What woke the loop.
 enum Event {
     /// A poll was answered.
-    Polled(Result<Vec<Received>, PortError>, Mono),
-    /// The pause after a failed poll is over, or the poll was abandoned.
-    PollAgain,
-    /// A message is settled, or some are given back.
-    Settled,
-    /// A message's task ended without settling it.
+    Polled(Poll, Result<Vec<Received>, PortError>),
+    /// So many messages are settled.
+    Settled(usize, Reporter),
+    /// A task was abandoned.
+    Abandoned,
+    /// A line's task ended without settling it.
     Died,
+    /// A try at a message says something of the targets.
+    Reported(Report),
     /// The stop went on.
     Stage(Stage),
-    /// The grace is over.
-    GraceOver,
-    /// The time for releasing is over.
-    ReleaseOver,
+    /// It is time: for a poll, or for the end of a stage.
+    Woke,
 }
 
 /// What is to be done.
 #[derive(Default)]
 struct Effects {
-    poll: Option<usize>,
-    poll_again_after: Option<Duration>,
-    start: Vec<(Received, Mono)>,
-    give_back: Vec<Received>,
-    release: bool,
-}
-
-/// The one poll.
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Poll {
-    /// None is asked for.
-    Idle,
-    /// It waits for its answer.
-    InFlight,
-    /// It failed; the next waits out a pause.
-    Paused,
+    start: Option<(Vec<Received>, Reporter)>,
+    polls: Vec<Poll>,
 }
 
 struct Consumer {
-    concurrency: usize,
-    in_hand: usize,
-    poll: Poll,
-    failed_polls: u32,
+    ctx: Arc<Context>,
+    gate: Gate,
     stage: Stage,
+    /// When the stage is over; none: when all is settled.
+    deadline: Option<Mono>,
+    wake_at: Option<Mono>,
+    is_over: bool,
     rng: StdRng,
 }
 
 impl Consumer {
-    fn handle(&mut self, event: Event) -> Effects {
+    fn handle(&mut self, event: Event, now: Mono) -> Effects {
         let mut effects = Effects::default();
         match event {
-            Event::Polled(Ok(messages), answered) => {
-                self.poll = Poll::Idle;
-                self.failed_polls = 0;
-                if self.stage == Stage::Running {
-                    self.in_hand += messages.len();
-                    effects.start = messages.into_iter().map(|m| (m, answered)).collect();
-                } else if !messages.is_empty() {
-                    self.in_hand += 1;
-                    effects.give_back = messages;
+            Event::Polled(poll, Ok(messages)) => {
+                self.gate.answered(poll, messages.len(), now);
+                self.ctx.telemetry.health.polled(now);
+                let count = u64::try_from(messages.len()).unwrap_or(u64::MAX);
+                self.ctx.telemetry.meter.add(Counter::Received, count);
+                effects.start = Some((messages, poll.by)).filter(|(all, _)| !all.is_empty());
+            }
+            Event::Polled(poll, Err(error)) => {
+                let pause_s = self.gate.failed(poll, now, &mut self.rng).as_secs_f64();
+                self.ctx.telemetry.health.poll_failed(now);
+                let failed_polls = self.gate.failed_polls();
+                tracing::warn!(%error, failed_polls, pause_s, "poll failed");
+            }
+            Event::Settled(messages, by) => {
+                self.gate.settled(messages);
+                if by == Reporter::Probe {
+                    self.gate.probe_ended(now);
                 }
             }
-            Event::Polled(Err(error), _) => {
-                self.poll = Poll::Paused;
-                self.failed_polls = self.failed_polls.saturating_add(1);
-                let pause = POLL_BACKOFF
-                    .next_delay(self.failed_polls, None, Duration::ZERO, &mut self.rng)
-                    .max(POLL_BACKOFF.base);
-                let failed_polls = self.failed_polls;
-                tracing::warn!(%error, failed_polls, pause_s = pause.as_secs_f64(), "poll failed");
-                effects.poll_again_after = Some(pause);
-            }
-            Event::PollAgain => self.poll = Poll::Idle,
-            Event::Settled => self.in_hand = self.in_hand.saturating_sub(1),
-            Event::Died => {
-                tracing::error!("a message's task ended unexpectedly: its claim will run out");
-                self.in_hand = self.in_hand.saturating_sub(1);
-            }
-            Event::Stage(stage) => {
-                tracing::info!(?stage, in_hand = self.in_hand, "stopping");
-                self.stage = self.stage.max(stage);
-            }
-            Event::GraceOver => {
-                tracing::warn!(in_hand = self.in_hand, "grace ran out: releasing");
-                self.stage = Stage::Releasing;
-            }
-            Event::ReleaseOver => {}
+            Event::Abandoned => {}
+            Event::Died => tracing::error!("a task ended unexpectedly: its claims will run out"),
+            Event::Reported((outcome, by)) => self.report(outcome, by, now),
+            Event::Stage(stage) => self.enter(stage, now),
+            Event::Woke if self.deadline.is_some_and(|at| at <= now) => match self.stage {
+                Stage::Releasing => self.is_over = true,
+                Stage::Running | Stage::Draining => {
+                    tracing::warn!(in_hand = self.gate.in_hand(), "grace ran out: releasing");
+                    self.enter(Stage::Releasing, now);
+                }
+            },
+            Event::Woke => {}
         }
-        effects.release = self.stage == Stage::Releasing;
-        let free = self.concurrency.saturating_sub(self.in_hand);
-        if self.stage == Stage::Running && self.poll == Poll::Idle && free > 0 {
-            self.poll = Poll::InFlight;
-            effects.poll = Some(free.min(MAX_BATCH_ENTRIES));
-        }
+        self.plan_polls(&mut effects, now);
+        let in_hand = u32::try_from(self.gate.in_hand()).unwrap_or(u32::MAX);
+        self.ctx.telemetry.meter.set(Gauge::InFlight, f64::from(in_hand));
         effects
     }
 
+    fn plan_polls(&mut self, effects: &mut Effects, now: Mono) {
+        self.wake_at = self.deadline;
+        if self.stage != Stage::Running {
+            return;
+        }
+        loop {
+            match self.gate.next(now) {
+                Intake::Poll(poll) => {
+                    self.ctx.telemetry.health.polling(now);
+                    effects.polls.push(poll);
+                }
+                Intake::Wait(until) => {
+                    self.wake_at = until;
+                    break;
+                }
+            }
+        }
+        if self.gate.polls() == 0 && self.wake_at.is_none() {
+            self.ctx.telemetry.health.busy();
+        }
+    }
+
+    fn report(
+        &mut self,
+        outcome: crate::domain::breaker::Outcome<Target>,
+        by: Reporter,
+        now: Mono,
+    ) {
+        let before = self.gate.open_targets();
+        self.gate.record(outcome, by, now);
+        let open = self.gate.open_targets();
+        if before == open {
+            return;
+        }
+        let names: Vec<String> = open.iter().map(ToString::to_string).collect();
+        match names.is_empty() {
+            true => tracing::info!("breaker closed: receiving again"),
+            false => {
+                tracing::error!(targets = names.join(", "), "breaker open: receiving only probes")
+            }
+        }
+        self.ctx.telemetry.health.open(open);
+    }
+
+    fn enter(&mut self, stage: Stage, now: Mono) {
+        if stage <= self.stage {
+            return;
+        }
+        self.stage = stage;
+        tracing::info!(?stage, in_hand = self.gate.in_hand(), "stopping");
+        self.ctx.telemetry.health.draining();
+        self.deadline = Some(now.plus(match stage {
+            Stage::Releasing => RELEASE_TIME,
+            Stage::Running | Stage::Draining => self.ctx.settings.grace,
+        }));
+    }
+
     /// Whether the loop may end: nothing in hand, and no poll in flight that may bring something.
-    fn is_drained(&self) -> bool {
+    const fn is_drained(&self) -> bool {
         match self.stage {
             Stage::Running => false,
-            Stage::Draining => self.in_hand == 0 && self.poll != Poll::InFlight,
-            Stage::Releasing => self.in_hand == 0,
+            Stage::Draining => self.gate.in_hand() == 0 && self.gate.polls() == 0,
+            Stage::Releasing => self.is_over || self.gate.in_hand() == 0,
         }
     }
 }
@@ -154,152 +191,139 @@ impl Consumer {
 /// Consumes until a stop.
 pub async fn run(ctx: Context, mut stages: watch::Receiver<Stage>, rng: StdRng) -> Ending {
     let ctx = Arc::new(ctx);
-    let (deletes, incoming) = mpsc::channel(ctx.settings.concurrency.max(MAX_BATCH_ENTRIES));
-    let deleter = deleter::run(Arc::clone(&ctx.ports.source), incoming);
-    let deleter = AbortOnDropHandle::new(tokio::spawn(deleter));
-    let (stop, tasks) = (CancellationToken::new(), JoinSet::new());
-    let mut hands = Hands { ctx, deletes, stop, tasks, poll: None };
+    let clock = Arc::clone(&ctx.ports.clock);
+    let (reports, mut reported) = mpsc::channel(ctx.settings.concurrency);
+    let (mut hands, keeper, deleter) = Hands::new(Arc::clone(&ctx), reports);
+    // Closed, and so to be seen in the metrics.
+    ctx.telemetry.health.open(Vec::new());
+    let settings = &ctx.settings;
     let mut consumer = Consumer {
-        concurrency: hands.ctx.settings.concurrency,
-        in_hand: 0,
-        poll: Poll::Idle,
-        failed_polls: 0,
-        stage: *stages.borrow_and_update(),
+        gate: Gate::new(settings.concurrency, settings.pollers_max, settings.breaker),
+        stage: Stage::Running,
+        deadline: None,
+        wake_at: None,
+        is_over: false,
         rng,
+        ctx,
     };
-    let mut grace_over: Option<tokio::time::Instant> = None;
-    let mut ending = Ending::Drained;
-    let effects = consumer.handle(Event::PollAgain);
-    hands.perform(effects, &mut consumer.rng);
-    while !consumer.is_drained() {
-        let deadline = grace_over.unwrap_or_else(far_future);
-        // A stop before anything else, then what has ended, then the grace.
+    let stage = *stages.borrow_and_update();
+    let mut effects = consumer.handle(Event::Stage(stage), clock.mono());
+    loop {
+        hands.perform(effects, consumer.stage, &mut consumer.rng);
+        if consumer.is_drained() {
+            break;
+        }
+        let pause = consumer.wake_at.map(|at| at.since(clock.mono()));
+        // A stop before anything else, then what is said of the targets, since it decides about polls, then
+        // what has ended, then time.
         let event = tokio::select! {
             biased;
             Ok(()) = stages.changed() => Event::Stage(*stages.borrow_and_update()),
+            Some(report) = reported.recv() => Event::Reported(report),
             Some(ended) = hands.tasks.join_next() => ended.unwrap_or_else(|e| {
-                if e.is_cancelled() { Event::PollAgain } else { Event::Died }
+                if e.is_cancelled() { Event::Abandoned } else { Event::Died }
             }),
-            () = tokio::time::sleep_until(deadline) => match consumer.stage {
-                Stage::Releasing => Event::ReleaseOver,
-                Stage::Running | Stage::Draining => Event::GraceOver,
-            },
+            () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Event::Woke,
         };
-        let over = matches!(event, Event::ReleaseOver);
-        let before = consumer.stage;
-        let effects = consumer.handle(event);
-        if consumer.stage != before {
-            let time = match consumer.stage {
-                Stage::Releasing => RELEASE_TIME,
-                Stage::Running | Stage::Draining => hands.ctx.settings.grace,
-            };
-            grace_over = Some(tokio::time::Instant::now() + time);
-        }
-        if consumer.stage == Stage::Releasing {
-            ending = Ending::GraceRanOut;
-        }
-        hands.perform(effects, &mut consumer.rng);
-        if over {
-            break;
-        }
+        effects = consumer.handle(event, clock.mono());
     }
-    hands.close(deleter).await;
-    ending
-}
-
-fn far_future() -> tokio::time::Instant {
-    tokio::time::Instant::now() + Duration::from_secs(86_400)
+    drop(reported);
+    let left = consumer.deadline.map_or(RELEASE_TIME, |at| at.since(clock.mono()));
+    hands.close(keeper, deleter, left.max(RELEASE_TIME)).await;
+    match consumer.stage {
+        Stage::Releasing => Ending::GraceRanOut,
+        Stage::Running | Stage::Draining => Ending::Drained,
+    }
 }
 
 /// What carries effects out.
 struct Hands {
     ctx: Arc<Context>,
-    deletes: mpsc::Sender<Deletable>,
-    stop: CancellationToken,
+    keeper: Keeper,
+    deletes: mpsc::Sender<Delete>,
+    reports: mpsc::Sender<Report>,
+    stops: Stops,
     tasks: JoinSet<Event>,
-    poll: Option<AbortHandle>,
+    polls: Vec<AbortHandle>,
 }
 
 impl Hands {
-    fn perform(&mut self, effects: Effects, rng: &mut StdRng) {
-        let Effects { poll, poll_again_after, start, give_back, release } = effects;
-        if release {
-            // The poll first: it must not receive what is about to be released.
-            self.poll.take().inspect(AbortHandle::abort);
-            self.stop.cancel();
+    fn new(
+        ctx: Arc<Context>,
+        reports: mpsc::Sender<Report>,
+    ) -> (Self, AbortOnDropHandle<()>, AbortOnDropHandle<()>) {
+        let (source, clock) = (Arc::clone(&ctx.ports.source), Arc::clone(&ctx.ports.clock));
+        let (keeper, keeping) = Keeper::start(Arc::clone(&source), Arc::clone(&clock));
+        let most = ctx.settings.concurrency.max(MAX_BATCH_ENTRIES);
+        let (deletes, incoming) = mpsc::channel(MAX_BATCH_ENTRIES);
+        let deleter = Deleter { source, clock, meter: ctx.telemetry.meter.clone(), most };
+        let deleting = AbortOnDropHandle::new(tokio::spawn(deleter.run(incoming)));
+        let stops = Stops::default();
+        let (tasks, polls) = (JoinSet::new(), Vec::new());
+        (Self { ctx, keeper, deletes, reports, stops, tasks, polls }, keeping, deleting)
+    }
+
+    fn perform(&mut self, effects: Effects, stage: Stage, rng: &mut StdRng) {
+        if stage >= Stage::Draining {
+            self.stops.draining.cancel();
         }
-        if let Some(max) = poll {
+        if stage >= Stage::Releasing {
+            // The polls first: they must not receive what is about to be released.
+            self.polls.drain(..).for_each(|poll| poll.abort());
+            self.stops.releasing.cancel();
+        }
+        self.polls.retain(|poll| !poll.is_finished());
+        for poll in effects.polls {
             let ctx = Arc::clone(&self.ctx);
-            self.poll = Some(self.tasks.spawn(async move {
-                let wait = ctx.settings.wait;
-                let answer = ctx.ports.source.receive(max, wait, Some(ctx.visibility)).await;
-                Event::Polled(answer, ctx.ports.clock.mono())
-            }));
+            self.polls.push(self.tasks.spawn(receive(ctx, poll)));
         }
-        if let Some(pause) = poll_again_after {
+        let Some((messages, by)) = effects.start else { return };
+        let lease = Lease::received(self.ctx.ports.clock.mono(), self.ctx.visibility);
+        for messages in lines(messages, self.ctx.ports.source.name()) {
+            let line = Line {
+                ctx: Arc::clone(&self.ctx),
+                keeper: self.keeper.clone(),
+                deletes: self.deletes.clone(),
+                reports: self.reports.clone(),
+                stops: self.stops.clone(),
+                rng: StdRng::from_seed(rng.random()),
+            };
+            let count = messages.len();
             self.tasks.spawn(async move {
-                tokio::time::sleep(pause).await;
-                Event::PollAgain
-            });
-        }
-        for (received, answered) in start {
-            let rng = StdRng::from_seed(rng.random());
-            self.start(received, answered, rng);
-        }
-        if !give_back.is_empty() {
-            let ctx = Arc::clone(&self.ctx);
-            self.tasks.spawn(async move {
-                let handles = give_back.into_iter().map(|m| (m.receipt, Duration::ZERO)).collect();
-                hide(&ctx, handles).await;
-                Event::Settled
+                line.run(messages, lease, by).await;
+                Event::Settled(count, by)
             });
         }
     }
 
-    fn start(&mut self, received: Received, answered: Mono, rng: StdRng) {
-        let (ctx, stop) = (Arc::clone(&self.ctx), self.stop.clone());
-        let deletes = self.deletes.clone();
-        self.tasks.spawn(async move {
-            let receipt = received.receipt.clone();
-            let lease = Lease::received(answered, ctx.visibility);
-            let work = process(&ctx, received, lease, &stop, rng);
-            match AssertUnwindSafe(work).catch_unwind().await {
-                Ok(Settled::Delete(deletable)) => {
-                    if deletes.send(deletable).await.is_err() {
-                        return Event::Died;
-                    }
-                }
-                Ok(Settled::Hide(delay)) => hide(&ctx, vec![(receipt, delay)]).await,
-                Ok(Settled::Leave) => {}
-                Err(_panic) => return Event::Died,
-            }
-            Event::Settled
-        });
-    }
-
-    /// Ends what is left and flushes the deletes.
-    async fn close(self, deleter: AbortOnDropHandle<()>) {
-        let Self { deletes, mut tasks, .. } = self;
+    /// Ends what is left, gives back what is released and flushes the deletes, for at most `time`.
+    async fn close(
+        self,
+        keeper: AbortOnDropHandle<()>,
+        deleter: AbortOnDropHandle<()>,
+        time: Duration,
+    ) {
+        let Self { deletes, keeper: keep, mut tasks, .. } = self;
         tasks.shutdown().await;
-        drop(deletes);
-        if deleter.await.is_err() {
-            tracing::error!(
-                "the deleter ended unexpectedly: deleted messages may come back as done"
-            );
+        drop((deletes, keep));
+        let flushed = async { tokio::join!(keeper, deleter) };
+        match tokio::time::timeout(time, flushed).await {
+            Ok((Ok(()), Ok(()))) => {}
+            Ok(_) => tracing::error!("a task ended unexpectedly: messages may come back as done"),
+            Err(_) => tracing::warn!("deletes are not flushed in time: messages come back as done"),
         }
     }
 }
 
-/// Sets when messages become visible again. A failure costs their remaining visibility, nothing more.
-async fn hide(ctx: &Context, changes: Vec<(ReceiptHandle, Duration)>) {
-    match ctx.ports.source.change_visibility(&changes).await {
-        Ok(answers) => {
-            for error in answers.into_iter().filter_map(Result::err) {
-                tracing::warn!(%error, "visibility not changed: the message comes back with its lease");
-            }
-        }
-        Err(error) => {
-            tracing::warn!(%error, "visibility not changed: the messages come back with their lease");
-        }
-    }
+/// One poll. One that hangs is abandoned: what it was handed comes back with its visibility timeout.
+async fn receive(ctx: Arc<Context>, poll: Poll) -> Event {
+    let (wait, source) = (ctx.settings.wait, &ctx.ports.source);
+    let answer = source.receive(poll.max, wait, Some(ctx.visibility));
+    let answer = tokio::time::timeout(wait.saturating_add(HUNG_AFTER), answer).await;
+    let hung = |_| {
+        let name = source.name().as_str();
+        PortError::new(ErrorClass::Transient, Target::Sqs, "ReceiveMessage", name, "hangs")
+            .with_reached(Reached::NoAnswer)
+    };
+    Event::Polled(poll, answer.map_err(hung).and_then(|answer| answer))
 }

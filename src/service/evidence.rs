@@ -7,7 +7,7 @@ use crate::domain::envelope::{
     self, Envelope, EnvelopeError, HistoryItem, MessageFacts, Payload, SCHEMA_VERSION, Worker,
 };
 use crate::domain::failure::{Disposition, Failure, FailureKind, Reason};
-use crate::domain::id::{EnvelopeKey, IdError, LeaseToken, ParkToken, RecordId};
+use crate::domain::id::{EntryKey, EnvelopeKey, IdError, LeaseToken, ParkToken, RecordId};
 use crate::domain::message::legal_text;
 use crate::domain::record::Parking;
 use crate::domain::time::Wall;
@@ -50,6 +50,18 @@ impl Cause {
             None => (Reason::ReceivesExhausted, Disposition::Exhausted),
         };
         Self { failure, reason, disposition, attempts: entry.attempts, history }
+    }
+
+    /// The cause of a delivery that meets another payload's commit under its key.
+    pub(crate) fn mismatch(key: &EntryKey) -> Self {
+        let text = format!("another payload was committed under the key {key}");
+        Self {
+            failure: Failure::permanent("PAYLOAD_MISMATCH", text),
+            reason: Reason::Validation,
+            disposition: Disposition::Permanent,
+            attempts: 0,
+            history: Vec::new(),
+        }
     }
 }
 

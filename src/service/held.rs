@@ -6,13 +6,13 @@
 
 use crate::domain::entry::{Entry, Event, State, Step};
 use crate::domain::id::{EntryKey, LeaseToken};
-use crate::domain::lease::Lease;
 use crate::port::error::PortError;
 use crate::port::evidence::Stored;
 use crate::port::ledger::{
     Condition, EntryWrite, Expect, RecordWrite, TransactError, WriteError, write_both, write_entry,
 };
 use crate::service::insist::{Verdict, insist};
+use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
 
 /// How often a write is made again after the version moved.
@@ -38,14 +38,14 @@ pub(crate) enum Interrupted {
 /// Makes a call until there is a verdict, the lease can no longer be trusted, or the tries are used up.
 pub(crate) async fn persevere<T, E, F>(
     ctx: &Context,
-    lease: &Lease,
+    lease: &LiveLease,
     call: impl FnMut() -> F,
 ) -> Result<T, E>
 where
     E: Verdict,
     F: Future<Output = Result<T, E>>,
 {
-    insist(ctx.ports.clock.as_ref(), lease.trusted_until(), call).await
+    insist(ctx.ports.clock.as_ref(), || lease.get().trusted_until(), call).await
 }
 
 /// A claim that is ours.
@@ -56,7 +56,7 @@ pub(crate) struct Held {
     /// The claim's token.
     pub token: LeaseToken,
     /// The message's visibility.
-    pub lease: Lease,
+    pub lease: LiveLease,
     /// The entry as last stored.
     pub stored: Stored<Entry>,
 }
@@ -138,17 +138,19 @@ impl Held {
     }
 
     /// Gives the claim back, its attempt not counted. Only a claim that is still in progress can be.
-    pub(crate) async fn release(&mut self, ctx: &Context) {
+    ///
+    /// # Errors
+    /// Whether it was given back is unknown.
+    pub(crate) async fn release(&mut self, ctx: &Context) -> Result<(), PortError> {
         if !matches!(self.entry().state, State::InProgress { .. }) {
-            return;
+            return Ok(());
         }
         match self.write(ctx, &Event::Release).await {
-            Ok(()) | Err(Interrupted::LeaseLost | Interrupted::Stopped) => {}
-            Err(Interrupted::Dependency(e)) => {
-                tracing::warn!(key = %self.key, error = %e, "claim not released: its lease will run out");
-            }
+            Ok(()) | Err(Interrupted::LeaseLost | Interrupted::Stopped) => Ok(()),
+            Err(Interrupted::Dependency(e)) => Err(e),
             Err(Interrupted::Illegal(e)) => {
-                tracing::debug!(key = %self.key, error = %e, "nothing to release")
+                tracing::debug!(key = %self.key, error = %e, "nothing to release");
+                Ok(())
             }
         }
     }

@@ -53,9 +53,10 @@ impl Verdict for TakeError {
 }
 
 /// Makes a call until there is a verdict, the next try would begin after `until`, or the tries are used up.
+/// `until` is asked anew for each try: a lease may have been extended since.
 pub(crate) async fn insist<T, E, F>(
     clock: &dyn Clock,
-    until: Mono,
+    until: impl Fn() -> Mono,
     mut call: impl FnMut() -> F,
 ) -> Result<T, E>
 where
@@ -65,7 +66,7 @@ where
     let mut pause = PAUSE;
     for _ in 1..TRIES {
         match call().await {
-            Err(e) if e.is_unknown() && clock.mono().plus(pause) < until => {
+            Err(e) if e.is_unknown() && clock.mono().plus(pause) < until() => {
                 tokio::time::sleep(pause).await;
                 pause = pause.saturating_mul(2);
             }

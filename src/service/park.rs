@@ -19,7 +19,6 @@ use rand::rngs::StdRng;
 use crate::domain::entry::{Entry, Event};
 use crate::domain::failure::ErrorClass;
 use crate::domain::id::{LeaseToken, ParkToken};
-use crate::domain::lease::Lease;
 use crate::domain::record::{self, Parking, Record, Step};
 use crate::domain::token::{Marker, Original, Token, wrap};
 use crate::port::error::{PortError, Target};
@@ -28,6 +27,7 @@ use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
 use crate::port::queue::Accepted;
 use crate::service::evidence::{self, Cause};
 use crate::service::held::{Held, Interrupted, persevere};
+use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
 use crate::service::work::Work;
 
@@ -39,11 +39,11 @@ pub(crate) enum Owner<'a> {
     /// The claim that failed: its entry becomes parked in the same transaction.
     Claim(&'a mut Held, Event),
     /// None: the entry belongs to another payload, or is parked already.
-    Nobody(Lease),
+    Nobody(&'a LiveLease),
 }
 
 impl Owner<'_> {
-    const fn lease(&self) -> &Lease {
+    const fn lease(&self) -> &LiveLease {
         match self {
             Self::Claim(held, _) => &held.lease,
             Self::Nobody(lease) => lease,
@@ -122,12 +122,12 @@ impl Park<'_> {
     /// and gets a new token. `entry` is the parked entry.
     pub(crate) async fn resume(
         &mut self,
-        lease: Lease,
+        lease: &LiveLease,
         entry: &Entry,
     ) -> Result<Deletable, Interrupted> {
         for _ in 0..TRIES {
             let now = self.ctx.ports.clock.wall();
-            let Some(existing) = self.read(&lease).await? else {
+            let Some(existing) = self.read(lease).await? else {
                 let cause = Cause::remembered(entry, &self.work.content.origin);
                 return self.park(Owner::Nobody(lease), &cause).await;
             };
@@ -145,19 +145,19 @@ impl Park<'_> {
             };
             let write = self.write(Some(existing), *next);
             if let Some(stored) = self.store(&mut Owner::Nobody(lease), &write).await? {
-                return self.finish(&lease, stored).await;
+                return self.finish(lease, stored).await;
             }
         }
         Err(contended(self.work))
     }
 
-    async fn read(&self, lease: &Lease) -> Result<Option<Stored<Record>>, PortError> {
+    async fn read(&self, lease: &LiveLease) -> Result<Option<Stored<Record>>, PortError> {
         let now = self.ctx.ports.clock.wall();
         let ledger = &self.ctx.ports.ledger;
         persevere(self.ctx, lease, || ledger.record(&self.work.content.origin, now)).await
     }
 
-    async fn row(&self, lease: &Lease, parking: &Parking) -> Result<Row, Interrupted> {
+    async fn row(&self, lease: &LiveLease, parking: &Parking) -> Result<Row, Interrupted> {
         let existing = self.read(lease).await?;
         let step = self.apply(existing.as_ref().map(Stored::get), parking.clone())?;
         Ok(Row { existing, step })
@@ -243,7 +243,7 @@ impl Park<'_> {
     /// Token, then mark, then the right to delete. A parking that another one has overtaken is left to it.
     async fn finish(
         &self,
-        lease: &Lease,
+        lease: &LiveLease,
         stored: Stored<Record>,
     ) -> Result<Deletable, Interrupted> {
         let marked = self.send_and_mark(lease, stored).await?;
@@ -255,7 +255,7 @@ impl Park<'_> {
 
     async fn send_and_mark(
         &self,
-        lease: &Lease,
+        lease: &LiveLease,
         stored: Stored<Record>,
     ) -> Result<Stored<Record>, Interrupted> {
         let accepted = self.send_token(lease, stored.get()).await?;
@@ -266,7 +266,7 @@ impl Park<'_> {
 
     async fn send_token(
         &self,
-        lease: &Lease,
+        lease: &LiveLease,
         record: &Record,
     ) -> Result<Stored<Accepted>, Interrupted> {
         let Work { body, attributes, group_id, trace_header, .. } = self.work;
@@ -305,7 +305,7 @@ impl Park<'_> {
     /// or by a run. Whether the message may go is read from that; an unknown mark is no verdict.
     async fn mark_sent(
         &self,
-        lease: &Lease,
+        lease: &LiveLease,
         stored: Stored<Record>,
     ) -> Result<Stored<Record>, Interrupted> {
         let event = record::Event::TokenSent(stored.get().park_token.clone());

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::domain::backoff::Backoff;
+use crate::domain::breaker::Bounds;
 use crate::domain::delivery::Limits;
 use crate::domain::id::QueueArn;
 use crate::domain::identity::KeyStrategy;
@@ -15,6 +16,7 @@ use crate::port::queue::Queue;
 use crate::port::runs::Runs;
 use crate::port::vault::Vault;
 use crate::service::sweeper::Sweeper;
+use crate::telemetry::Telemetry;
 
 /// The world of one worker.
 #[derive(Debug, Clone)]
@@ -62,6 +64,10 @@ pub struct Settings {
     pub visibility: Option<Duration>,
     /// Handlers at once.
     pub concurrency: usize,
+    /// Polls at once, at most.
+    pub pollers_max: usize,
+    /// When to stop receiving.
+    pub breaker: Bounds,
     /// The longest a handler may run.
     pub handler_timeout: Duration,
     /// Own limit on attempts; none: the source's maxReceiveCount.
@@ -105,6 +111,7 @@ pub struct Context {
     pub(crate) visibility: Duration,
     pub(crate) limits: Limits,
     pub(crate) dlq_max_bytes: usize,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Context {
@@ -121,6 +128,18 @@ impl Context {
             prefix: self.settings.prefix.clone(),
             owner: self.settings.owner.clone(),
         }
+    }
+
+    /// What this worker says of itself.
+    #[must_use]
+    pub const fn telemetry(&self) -> &Telemetry {
+        &self.telemetry
+    }
+
+    /// The same worker, saying it here.
+    #[must_use]
+    pub fn with_telemetry(self, telemetry: Telemetry) -> Self {
+        Self { telemetry, ..self }
     }
 
     /// The same worker with other ports: with faults around them, in a simulation.

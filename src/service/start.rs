@@ -4,6 +4,7 @@ use crate::domain::delivery::Limits;
 use crate::domain::envelope;
 use crate::port::error::PortError;
 use crate::service::settings::{Context, Ports, Settings};
+use crate::telemetry::Telemetry;
 
 /// maxReceiveCount taken for a source that has no RedrivePolicy.
 const DEFAULT_MAX_ATTEMPTS: u32 = 5;
@@ -62,7 +63,10 @@ pub async fn prepare(ports: Ports, settings: Settings) -> Result<Context, StartE
     let native = source.redrive_policy.map(|policy| policy.max_receive_count);
     let limits = decide_limits(settings.max_attempts, native)?;
     warn_of(native);
+    let name = ports.source.name().clone();
+    let telemetry = Telemetry::new(name, settings.wait, ports.clock.mono());
     Ok(Context {
+        telemetry,
         source_arn: source.arn,
         visibility,
         limits,

@@ -84,7 +84,7 @@ async fn trap_16_on_fifo_queues_tokens_are_new_each_time_and_a_copy_sent_again_i
     for i in 0..3 {
         let message = Outgoing {
             body: format!("bad {i}"),
-            group_id: Some("group-1".into()),
+            group_id: Some(format!("group-{i}")),
             deduplication_id: Some(format!("{i}")),
             ..Outgoing::default()
         };

@@ -103,6 +103,7 @@ async fn a_parker_whose_token_was_replaced_leaves_the_message_to_the_other() {
     let id = world.send("bad").await;
     // The first sends its token, and is paused before the mark until its visibility is long over.
     let paused = Faults::new();
+    paused.at_call_of("queue.change_visibility", 1, Fault::Late(Duration::from_secs(45)));
     paused.at_call_of("ledger.put_record", 1, Fault::Late(Duration::from_secs(45)));
     let first = world.worker(&paused).await;
     world.wait_until("the mark", || paused.log().iter().any(|c| c == "ledger.put_record")).await;

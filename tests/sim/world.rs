@@ -8,6 +8,7 @@ use async_trait::async_trait;
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
 use redrive::domain::backoff::Backoff;
+use redrive::domain::breaker::Bounds;
 use redrive::domain::entry::Entry;
 use redrive::domain::envelope::Envelope;
 use redrive::domain::failure::{Done, Failure};
@@ -183,6 +184,13 @@ fn settings() -> Settings {
         wait: Duration::from_secs(20),
         visibility: None,
         concurrency: 16,
+        pollers_max: 4,
+        breaker: Bounds {
+            window: Duration::from_secs(30),
+            min_outcomes: 20,
+            open_ratio: 0.5,
+            probe_after: Duration::from_secs(5),
+        },
         handler_timeout: Duration::from_secs(600),
         max_attempts: None,
         crash_limit: 3,

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 use rand::rngs::StdRng;
-use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
@@ -52,7 +51,7 @@ impl Worker {
         let context = tokio::select! {
             biased;
             _ = stages.wait_for(|stage| *stage != Stage::Running) => return Ok(Exit::Ok),
-            context = start(world, clock) => context?,
+            context = start(world, clock) => context?.with_telemetry(telemetry),
         };
         let seed = system::seed().map_err(failed)?;
         tracing::info!(%queue, seed, version = env!("CARGO_PKG_VERSION"), "worker started");
@@ -60,10 +59,7 @@ impl Worker {
         if world.config.telemetry.metrics == Metrics::Emf {
             voice.print();
         }
-        let draining =
-            AbortOnDropHandle::new(tokio::spawn(say_draining(stages.clone(), telemetry)));
         let ending = worker::run(context, stages, StdRng::seed_from_u64(seed)).await;
-        drop(draining);
         voice.end().await;
         tracing::info!(?ending, "worker stopped");
         Ok(match ending {
@@ -94,12 +90,6 @@ async fn start(world: &World, clock: Arc<dyn Clock>) -> Result<Context, CliError
         other => Ok(other),
     });
     prepared.await?.map_err(|misfit| CliError::Misfit(misfit.to_string()))
-}
-
-async fn say_draining(mut stages: watch::Receiver<Stage>, telemetry: Telemetry) {
-    if stages.wait_for(|stage| *stage != Stage::Running).await.is_ok() {
-        telemetry.health.draining();
-    }
 }
 
 /// What tells others of this worker: the server, and the printed metrics.

@@ -19,6 +19,7 @@ use crate::cli::exit::CliError;
 use crate::cli::wiring;
 use crate::config::NEW_MAX_RECEIVE_COUNT;
 use crate::domain::backoff::Backoff;
+use crate::domain::breaker::Bounds;
 use crate::domain::id::QueueName;
 use crate::domain::identity::KeyStrategy;
 use crate::domain::ramp::RampPolicy;
@@ -235,6 +236,13 @@ fn settings() -> Result<Settings, CliError> {
         wait: Duration::from_secs(1),
         visibility: Some(VISIBILITY),
         concurrency: 16,
+        pollers_max: 4,
+        breaker: Bounds {
+            window: Duration::from_secs(30),
+            min_outcomes: 20,
+            open_ratio: 0.5,
+            probe_after: Duration::from_secs(5),
+        },
         handler_timeout: Duration::from_secs(30),
         max_attempts: None,
         crash_limit: 3,

@@ -121,6 +121,7 @@ impl Redriver {
         E: Verdict,
         F: Future<Output = Result<T, E>>,
     {
-        insist(self.clock.as_ref(), self.patience(), call).await
+        let until = self.patience();
+        insist(self.clock.as_ref(), || until, call).await
     }
 }
