@@ -54,9 +54,14 @@ async fn beat(ctx: &Context, held: &mut Held, finished: &CancellationToken) -> I
         if trusted.is_zero() {
             return Interrupted::LeaseLost;
         }
+        if !held.is_in_progress() {
+            continue;
+        }
         let lease_until = ctx.ports.clock.wall().plus(trusted);
         failed = match held.write(ctx, &Event::Extend { lease_until }).await {
             Ok(()) => false,
+            // A write whose answer was lost has moved it on: there is nothing to extend.
+            Err(Interrupted::LeaseLost) if !held.is_in_progress() => false,
             Err(Interrupted::LeaseLost) => return Interrupted::LeaseLost,
             Err(e) => {
                 tracing::debug!(key = %held.key, error = %e, "ledger lease not extended: trying again");

@@ -67,6 +67,11 @@ impl Held {
         self.stored.get()
     }
 
+    /// Whether the work is still to be committed, parked or released.
+    pub(crate) const fn is_in_progress(&self) -> bool {
+        matches!(self.entry().state, State::InProgress { .. })
+    }
+
     fn next(&self, ctx: &Context, event: &Event) -> Result<Option<EntryWrite>, Interrupted> {
         let now = ctx.ports.clock.wall();
         match self.entry().apply(&self.token, event, ctx.settings.remember, now) {
@@ -142,7 +147,7 @@ impl Held {
     /// # Errors
     /// Whether it was given back is unknown.
     pub(crate) async fn release(&mut self, ctx: &Context) -> Result<(), PortError> {
-        if !matches!(self.entry().state, State::InProgress { .. }) {
+        if !self.is_in_progress() {
             return Ok(());
         }
         match self.write(ctx, &Event::Release).await {

@@ -1,10 +1,10 @@
 //! A line of messages that are handled one after the other: a message group of one receive, or one message.
 //!
 //! In order within the group: after a message that does not leave the queue for good, the rest of its group
-//! in hand is released unhandled. A message of the rest on its last permitted receive cannot be released, or
-//! SQS would move it; so the line waits out the back-off instead, its visibility extended, and tries again.
+//! in hand is released unhandled. That never hands a message to SQS's own policy: within a group no message
+//! has been received more often than one before it, and that one was not on its last permitted receive.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
@@ -50,51 +50,25 @@ pub(crate) struct Line {
     pub rng: StdRng,
 }
 
-/// How the line goes on after a message.
-enum Next {
-    /// With the next message.
-    GoOn,
-    /// With the same message, after this.
-    Again(Duration),
-    /// Not at all: the rest is released.
-    Release,
-}
-
 impl Line {
     /// Handles the messages; when this returns all are settled.
     pub(crate) async fn run(mut self, messages: Vec<Received>, lease: Lease, by: Reporter) {
-        let mut waiting = std::collections::VecDeque::with_capacity(messages.len());
+        let mut waiting = VecDeque::with_capacity(messages.len());
         for message in messages {
             let kept = self.keeper.keep(message.receipt.clone(), lease).await;
             waiting.push_back((message, kept));
         }
         while let Some((message, kept)) = waiting.pop_front() {
             let settled = self.process(&message, &kept, by).await;
-            let next = match &settled {
-                Settled::Delete(_) => Next::GoOn,
-                Settled::Hide(delay) if self.must_stay(waiting.iter().map(|(m, _)| m)) => {
-                    Next::Again(*delay)
-                }
-                Settled::Hide(_) | Settled::Leave => Next::Release,
-            };
-            if let Next::Again(delay) = next
-                && self.wait(&kept, delay).await
-            {
-                waiting.push_front((message, kept));
-                continue;
-            }
+            let goes_on = matches!(settled, Settled::Delete(_));
             self.end(settled, kept).await;
-            if !matches!(next, Next::GoOn) {
+            if !goes_on {
                 break;
             }
         }
         for (_, kept) in waiting {
             kept.hide(Duration::ZERO).await;
         }
-    }
-
-    fn must_stay<'a>(&self, mut rest: impl Iterator<Item = &'a Received>) -> bool {
-        rest.any(|message| self.ctx.limits.is_last_receive(message.receive_count))
     }
 
     async fn process(&mut self, message: &Received, kept: &Kept, by: Reporter) -> Settled {
@@ -112,17 +86,6 @@ impl Line {
             tracing::error!(%message_id, "processing panicked: its claim will run out");
             Settled::Leave
         })
-    }
-
-    /// Waits, with all that is in hand kept; says whether the message may be tried again.
-    async fn wait(&self, kept: &Kept, delay: Duration) -> bool {
-        let mut lease = kept.lease().clone();
-        tokio::select! {
-            biased;
-            () = self.stops.draining.cancelled() => false,
-            () = lease.lost(self.ctx.ports.clock.as_ref()) => false,
-            () = tokio::time::sleep(delay) => true,
-        }
     }
 
     async fn end(&self, settled: Settled, kept: Kept) {

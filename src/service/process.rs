@@ -313,9 +313,10 @@ impl Process<'_> {
                 loop {
                     let owner = Owner::Claim(held, Event::Park(Some(attempt.clone())));
                     match self.park(work, owner, &cause).await {
-                        // Given back, it would be moved by SQS.
+                        // Given back, it would be moved by SQS. An entry that is parked already needs no
+                        // claim: the parking is finished like another delivery's.
                         Err(Interrupted::Dependency(error))
-                            if self.is_last_receive(&work.received) =>
+                            if held.is_in_progress() && self.is_last_receive(&work.received) =>
                         {
                             self.hold(held, &error, &mut tried, FAULT_PAUSE).await?;
                         }

@@ -43,6 +43,7 @@ pub enum Fault {
 enum When {
     Call(usize),
     CallOf(&'static str, usize),
+    Every(&'static str),
 }
 
 #[derive(Debug, Default)]
@@ -72,6 +73,17 @@ impl Faults {
         self.lock().plan.push((When::CallOf(operation, k), fault));
     }
 
+    /// From now on, until [`Faults::mend`], every call that `operation` names has this fault: an outage.
+    /// `ledger` names all calls of the ledger.
+    pub fn at_every(&self, operation: &'static str, fault: Fault) {
+        self.lock().plan.push((When::Every(operation), fault));
+    }
+
+    /// Ends all outages.
+    pub fn mend(&self) {
+        self.lock().plan.retain(|(when, _)| !matches!(when, When::Every(_)));
+    }
+
     /// All calls so far, in order.
     #[must_use]
     pub fn log(&self) -> Vec<String> {
@@ -94,6 +106,7 @@ impl Faults {
                 script.log.last().is_some_and(is_one)
                     && script.log.iter().filter(|call| is_one(call)).count() == k
             }
+            When::Every(operation) => script.log.last().is_some_and(|call| names(operation, call)),
         };
         script.plan.iter().find(|(when, _)| is_now(when)).map(|(_, fault)| *fault)
     }
@@ -134,7 +147,7 @@ impl Faults {
 }
 
 fn names(operation: &str, call: &str) -> bool {
-    call.strip_prefix(operation).is_some_and(|rest| rest.is_empty() || rest.starts_with(' '))
+    call.strip_prefix(operation).is_some_and(|rest| rest.is_empty() || rest.starts_with([' ', '.']))
 }
 
 #[cfg(test)]
@@ -197,6 +210,17 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn an_outage_lasts_until_it_is_mended() {
+        let (_, faults, vault) = vault();
+        faults.at_every("vault", Fault::FailBefore);
+        for name in ["one", "two"] {
+            assert!(put(&vault, name).await.unwrap().is_err());
+        }
+        faults.mend();
+        put(&vault, "three").await.unwrap().unwrap();
+    }
+
+    #[tokio::test]
     async fn a_plan_counts_the_calls_that_it_names() {
         let (inner, faults, vault) = vault();
         faults.at_call_of("vault.get", 2, Fault::FailBefore);
@@ -207,5 +231,6 @@ mod tests {
         assert_eq!(inner.objects().len(), 1);
         assert!(names("queue.send", "queue.send orders") && names("queue.send", "queue.send"));
         assert!(!names("ledger.put", "ledger.put_both"));
+        assert!(names("ledger", "ledger.put_both"));
     }
 }

@@ -5,8 +5,12 @@
 #![expect(clippy::indexing_slicing, reason = "a test may panic")]
 
 mod bound;
+mod breaker;
 mod executor;
+mod fifo;
 mod forgery;
+mod hold;
+mod lease;
 mod park;
 mod redrive;
 mod spy;

@@ -11,7 +11,7 @@ use redrive::domain::backoff::Backoff;
 use redrive::domain::breaker::Bounds;
 use redrive::domain::entry::Entry;
 use redrive::domain::envelope::Envelope;
-use redrive::domain::failure::{Done, Failure};
+use redrive::domain::failure::{Done, ErrorClass, Failure};
 use redrive::domain::id::{MessageId, QueueName, RecordId};
 use redrive::domain::identity::KeyStrategy;
 use redrive::domain::message::{Attributes, Outgoing, Received};
@@ -19,6 +19,7 @@ use redrive::domain::record::{Record, State};
 use redrive::domain::time::Wall;
 use redrive::domain::token::{Carried, Marker, Token, recognise};
 use redrive::port::clock::Clock as _;
+use redrive::port::error::{PortError, Target};
 use redrive::port::handler::{Handler, HandlerError, Job};
 use redrive::port::queue::{Depth, Queue as _};
 use redrive::service::consumer::{self, Ending};
@@ -32,6 +33,7 @@ use redrive::sim::queue::SimQueue;
 use redrive::sim::shared::SharedEngine;
 use redrive::sim::sqs::{Engine, ReceiveMessage};
 use redrive::sim::vault::SimVault;
+use redrive::telemetry::Telemetry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -48,6 +50,8 @@ pub(crate) struct Run {
     pub(crate) message_id: String,
     pub(crate) attempt: u32,
     pub(crate) body: String,
+    pub(crate) receive_count: Option<u32>,
+    pub(crate) at: tokio::time::Instant,
 }
 
 /// A handler that does what the body says: `bad…` fails for good, `flaky…` fails once a message,
@@ -58,6 +62,29 @@ pub(crate) struct Script {
     fixed: Mutex<bool>,
     hard: Mutex<BTreeSet<String>>,
     takes: Mutex<Duration>,
+    health: Mutex<Health>,
+    running: Mutex<BTreeSet<String>>,
+    overlaps: Mutex<usize>,
+}
+
+/// A run that has begun; dropped, it has ended.
+struct Running<'a>(&'a Script, String);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.lock().unwrap().remove(&self.1);
+    }
+}
+
+/// How the handler is, whatever the body says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Health {
+    #[default]
+    Well,
+    /// Everything fails, and may succeed later.
+    Sick,
+    /// Nobody answers.
+    Gone,
 }
 
 impl Script {
@@ -75,9 +102,27 @@ impl Script {
         *self.hard.lock().unwrap() = ids.into_iter().map(|id| id.to_string()).collect();
     }
 
+    /// From now on the handler is like this.
+    pub(crate) fn set_health(&self, health: Health) {
+        *self.health.lock().unwrap() = health;
+    }
+
     /// From now on each run takes this long.
     pub(crate) fn set_takes(&self, takes: Duration) {
         *self.takes.lock().unwrap() = takes;
+    }
+
+    fn begin(&self, job: &Job) -> Running<'_> {
+        let id = job.message_id.to_string();
+        if !self.running.lock().unwrap().insert(id.clone()) {
+            *self.overlaps.lock().unwrap() += 1;
+        }
+        Running(self, id)
+    }
+
+    /// How often a run of a message began before an earlier one of it had ended.
+    pub(crate) fn overlaps(&self) -> usize {
+        *self.overlaps.lock().unwrap()
     }
 
     fn note(&self, job: &Job) -> (String, usize) {
@@ -91,6 +136,8 @@ impl Script {
             message_id,
             attempt: job.attempt,
             body: body.clone(),
+            receive_count: job.receive_count,
+            at: tokio::time::Instant::now(),
         });
         (body, before)
     }
@@ -107,7 +154,13 @@ impl Handler for Script {
     }
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
+        if *self.health.lock().unwrap() == Health::Gone {
+            let target = Target::Handler;
+            let error = PortError::new(ErrorClass::Transient, target, "call", "handler", "refused");
+            return Err(HandlerError::Unreachable(error));
+        }
         let (body, before) = self.note(job);
+        let _running = self.begin(job);
         let verb = body.split_once(r#""do":""#).map_or(body.as_str(), |(_, verb)| verb);
         if verb.starts_with("slow") {
             tokio::time::timeout(Duration::from_secs(100), std::future::pending::<()>())
@@ -124,7 +177,9 @@ impl Handler for Script {
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
         let hard = self.hard.lock().unwrap().contains(job.record_id.as_str());
         let fixed = *self.fixed.lock().unwrap() && !hard;
+        let is_sick = *self.health.lock().unwrap() == Health::Sick;
         match verb.get(..3) {
+            _ if is_sick => failed(Failure::transient("SICK", "try later")),
             _ if fixed => Ok(Done::default()),
             Some("bad") => failed(Failure::permanent("BAD", "text with \u{0} and \u{1b}[31m")),
             Some("nev") => failed(Failure::transient("NEVER", "try later")),
@@ -156,6 +211,7 @@ pub(crate) struct World {
 pub(crate) struct Worker {
     task: JoinHandle<Ending>,
     stop: watch::Sender<Stage>,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Worker {
@@ -225,6 +281,11 @@ impl World {
         Self::build(["orders.fifo", "orders-dlq.fifo"], 5, 1_048_576)
     }
 
+    /// The same with this maxReceiveCount.
+    pub(crate) fn fifo_with_limit(max_receive_count: u32) -> Self {
+        Self::build(["orders.fifo", "orders-dlq.fifo"], max_receive_count, 1_048_576)
+    }
+
     fn build(names: [&str; 2], max_receive_count: u32, dlq_bytes: usize) -> Self {
         let base = Wall::from_ms(1_764_000_000_000);
         let clock = Arc::new(SimClock::starting_at(base));
@@ -279,6 +340,27 @@ impl World {
         answer.remove(0).unwrap().into_inner().message_id
     }
 
+    /// Receives what is in the source so many times and works on none of it.
+    pub(crate) async fn receive_in_vain(&self, times: usize) {
+        let name = self.source.name().clone();
+        let visibility = Some(Duration::from_secs(1));
+        for _ in 0..times {
+            let request = ReceiveMessage { max: 10, visibility, ..ReceiveMessage::default() };
+            self.engine.with(|e, now| e.receive(now, &name, &request)).unwrap();
+            tokio::time::advance(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// Sets the source's maxReceiveCount.
+    pub(crate) fn set_limit(&self, max_receive_count: u32) {
+        let name = self.source.name().clone();
+        let arn = self.engine.with(|e, now| e.facts(now, self.dlq.name())).unwrap().arn;
+        let policy =
+            format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":{max_receive_count}}}"#);
+        let attributes = BTreeMap::from([("RedrivePolicy".to_owned(), policy)]);
+        self.engine.with(|e, now| e.set_attributes(now, &name, &attributes)).unwrap();
+    }
+
     /// Starts a worker whose calls go through these faults, counted from its first receive.
     pub(crate) async fn worker(&self, faults: &Faults) -> Worker {
         self.worker_on(&self.hosts, faults).await
@@ -305,7 +387,8 @@ impl World {
         };
         let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);
         let (stop, stages) = watch::channel(Stage::Running);
-        Worker { task: tokio::spawn(consumer::run(context, stages, self.rng())), stop }
+        let telemetry = context.telemetry().clone();
+        Worker { task: tokio::spawn(consumer::run(context, stages, self.rng())), stop, telemetry }
     }
 
     /// Chance: another for each use, the same in each run.
