@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use redrive::domain::message::Outgoing;
 use redrive::service::consumer::Ending;
 
 use crate::script::pass;

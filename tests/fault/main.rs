@@ -10,7 +10,6 @@
 #[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod harness;
 #[path = "../harness/wire/mod.rs"]
-#[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod wire;
 
 mod cost;

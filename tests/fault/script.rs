@@ -19,12 +19,13 @@ pub(crate) struct Run {
 }
 
 /// `bad…` fails for good, `flaky…` fails once a message, `never…` fails always, `panic…` panics once,
-/// `slow…` takes 100 s; all else is done.
+/// `slow…` takes 100 s; all else is done. How long a run takes may be made to differ from run to run.
 #[derive(Debug, Default)]
 pub(crate) struct Script {
     runs: Mutex<Vec<Run>>,
     seen: Mutex<BTreeMap<String, usize>>,
-    takes: Mutex<Duration>,
+    /// How long runs take, in turn.
+    takes: Mutex<Vec<Duration>>,
 }
 
 impl Script {
@@ -32,9 +33,14 @@ impl Script {
         self.runs.lock().unwrap().clone()
     }
 
-    /// From now on each run takes this long.
-    pub(crate) fn set_takes(&self, takes: Duration) {
-        *self.takes.lock().unwrap() = takes;
+    /// From now on runs take so long, in turn.
+    pub(crate) fn set_takes(&self, takes: impl IntoIterator<Item = Duration>) {
+        *self.takes.lock().unwrap() = takes.into_iter().collect();
+    }
+
+    fn takes(&self) -> Duration {
+        let (takes, turn) = (self.takes.lock().unwrap(), self.runs.lock().unwrap().len());
+        takes.get(turn % takes.len().max(1)).copied().unwrap_or_default()
     }
 
     /// Notes a run: its body, and how many runs of its message there were before.
@@ -67,7 +73,7 @@ impl Handler for Script {
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
         let (body, before) = self.note(job);
-        let takes = *self.takes.lock().unwrap();
+        let takes = self.takes();
         pass(if body.starts_with("slow") { Duration::from_secs(100) } else { takes }).await;
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
         match body.get(..3) {

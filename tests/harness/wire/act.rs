@@ -38,9 +38,11 @@ pub(crate) enum Act {
     BreakOff(usize),
 }
 
+type Change = dyn Fn(&Call, Response) -> Response + Send + Sync;
+
 /// A change of an answer.
 #[derive(Clone)]
-pub(crate) struct Edit(pub(super) Arc<dyn Fn(&Call, Response) -> Response + Send + Sync>);
+pub(crate) struct Edit(pub(super) Arc<Change>);
 
 impl fmt::Debug for Edit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

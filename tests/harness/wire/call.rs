@@ -52,7 +52,7 @@ impl Call {
                 queue.unwrap_or_default().rsplit('/').next().unwrap_or_default().to_owned()
             }
             Service::DynamoDb => json["TableName"].as_str().unwrap_or_default().to_owned(),
-            Service::S3 => request.uri().path().trim_start_matches('/').to_owned(),
+            Service::S3 => decoded(request.uri().path().trim_start_matches('/')),
             Service::Sts => String::new(),
         };
         let entries = entries(&json);
@@ -68,6 +68,18 @@ impl Call {
     pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).unwrap_or_default()
     }
+}
+
+/// A path without its percent signs.
+fn decoded(path: &str) -> String {
+    let mut parts = path.split('%');
+    let mut bytes = parts.next().unwrap_or_default().as_bytes().to_vec();
+    for part in parts {
+        let (code, rest) = part.split_at(2);
+        bytes.push(u8::from_str_radix(code, 16).unwrap());
+        bytes.extend(rest.as_bytes());
+    }
+    String::from_utf8(bytes).unwrap()
 }
 
 /// Entries of SQS's batches, items of DynamoDB's transactions and batches.

@@ -14,6 +14,7 @@ use aws_smithy_types::body::SdkBody;
 use axum::body::{Body, to_bytes};
 use axum::http::{HeaderValue, header};
 use bytes::Bytes;
+use futures_util::{StreamExt as _, stream};
 use redrive::local::LocalAws;
 
 use super::{Carried, Request, Response, Upstream, Wire};
@@ -83,9 +84,13 @@ fn broken_off(answer: Response, length: usize) -> axum::http::Response<SdkBody> 
 
 /// A body that fails after so many bytes.
 pub(super) fn cut_short(body: &Bytes, length: usize) -> reqwest::Body {
-    let kept = Ok(body.slice(..length.min(body.len())));
-    let broken = Err(io::Error::from(io::ErrorKind::ConnectionReset));
-    reqwest::Body::wrap_stream(futures_util::stream::iter([kept, broken]))
+    let kept = std::future::ready(io::Result::Ok(body.slice(..length.min(body.len()))));
+    let broken = async {
+        // What came before is sent before the end is seen.
+        tokio::task::yield_now().await;
+        Err(io::Error::from(io::ErrorKind::ConnectionReset))
+    };
+    reqwest::Body::wrap_stream(stream::once(kept).chain(stream::once(broken)))
 }
 
 fn failed(kind: io::ErrorKind) -> ConnectorError {

@@ -64,16 +64,16 @@ impl Rule {
 
     /// The n-th alone.
     pub(crate) fn nth(self, n: u64) -> Self {
-        self.from_to(n, n)
+        self.between(n, n)
     }
 
     /// The first n.
     pub(crate) fn first(self, n: u64) -> Self {
-        self.from_to(1, n)
+        self.between(1, n)
     }
 
     /// From one to another, both included.
-    pub(crate) fn from_to(self, from: u64, to: u64) -> Self {
+    pub(crate) fn between(self, from: u64, to: u64) -> Self {
         Self { which: Which::Range(from, to), ..self }
     }
 
