@@ -10,6 +10,7 @@ use redrive::port::error::{PortError, Reached};
 use redrive::port::ledger::Ledger as _;
 use redrive::port::queue::{BatchAnswer, Queue as _};
 use redrive::port::vault::Vault as _;
+use redrive::service::consumer::Ending;
 use tokio::time::Instant;
 
 use crate::wire::act::{Act, Fault, Reply};
@@ -228,7 +229,7 @@ async fn the_first_rule_acts_and_all_count() {
 async fn every_request_of_a_worker_has_a_name_a_time_and_a_status() {
     let world = World::new().await;
     let sent = [world.send("fine").await, world.send("bad").await, world.send("flaky").await];
-    world.work().await;
+    assert_eq!(world.work().await, Ending::Drained);
     world.assert_nothing_lost(&sent).await;
     let calls = world.wire.calls();
     let name = |call: &Call| format!("{:?} {}", call.service, call.operation);
