@@ -11,7 +11,7 @@ use aws_config::retry::RetryConfig;
 use aws_config::stalled_stream_protection::StalledStreamProtectionConfig;
 use aws_config::timeout::TimeoutConfig;
 use aws_config::{BehaviorVersion, Region, SdkConfig};
-use aws_sdk_sqs::config::{Credentials, SharedCredentialsProvider};
+use aws_sdk_sqs::config::{Credentials, SharedCredentialsProvider, SharedHttpClient};
 use aws_types::service_config::ServiceConfigKey;
 
 use super::error;
@@ -59,6 +59,13 @@ impl Aws {
     /// profiles and proxies nor TLS have a part in it.
     #[must_use]
     pub fn embedded(endpoint: &str) -> Self {
+        Self::embedded_through(endpoint, aws_smithy_http_client::Builder::new().build_http())
+    }
+
+    /// The same through an HTTP client of the caller's, which carries every request of every service: a
+    /// test counts, breaks and answers them there, below the SDK's retries and time-outs.
+    #[must_use]
+    pub fn embedded_through(endpoint: &str, http_client: SharedHttpClient) -> Self {
         let test = Credentials::builder()
             .access_key_id("test")
             .secret_access_key("test")
@@ -66,7 +73,7 @@ impl Aws {
             .build();
         let config = SdkConfig::builder()
             .behavior_version(BehaviorVersion::latest())
-            .http_client(aws_smithy_http_client::Builder::new().build_http())
+            .http_client(http_client)
             .retry_config(retries())
             .timeout_config(timeouts(ATTEMPT_TIMEOUT, OPERATION_TIMEOUT))
             .region(Region::from_static("us-east-1"))

@@ -4,6 +4,8 @@
 //! A call goes by its headers: `x-amz-target` names SQS or DynamoDB, a form is the query protocol (of which
 //! only `GetCallerIdentity` is answered), all else is S3. It begins empty. Bodies are bounded; only
 //! 127.0.0.1 is listened on. Signatures are checked by S3 alone, against the key and secret `test`.
+//!
+//! A test may also call it without a socket (`LocalAws::call`), and then on tokio's paused time.
 
 mod dynamodb;
 mod s3;
@@ -62,7 +64,8 @@ pub enum LocalError {
 pub struct LocalAws {
     endpoint: String,
     engine: Arc<SharedEngine>,
-    servers: Vec<JoinHandle<()>>,
+    services: Services,
+    server: JoinHandle<()>,
     stopping: DropGuard,
 }
 
@@ -85,7 +88,7 @@ impl LocalAws {
         let endpoint = format!("http://{}", listener.local_addr().map_err(refused)?);
         let stopping = CancellationToken::new();
         let engine = Arc::new(SharedEngine::new(Engine::new(seed), Arc::clone(&clock)));
-        let (dynamodb, dynamodb_server) = DynamoDb::start(stopping.clone()).await?;
+        let dynamodb = DynamoDb::start(stopping.clone())?;
         let services = Services {
             sqs: Sqs::new(Arc::clone(&engine), endpoint.clone(), stopping.clone()),
             dynamodb,
@@ -93,15 +96,14 @@ impl LocalAws {
             calls: Arc::default(),
         };
         let stopped = stopping.clone().cancelled_owned();
+        let router = Router::new().fallback(route).with_state(services.clone());
         let server = tokio::spawn(async move {
-            let router = Router::new().fallback(route).with_state(services);
             let served = axum::serve(listener, router).with_graceful_shutdown(stopped).await;
             if let Err(error) = served {
                 tracing::error!(%error, "the embedded AWS ended");
             }
         });
-        let servers = vec![server, dynamodb_server];
-        Ok(Self { endpoint, engine, servers, stopping: stopping.drop_guard() })
+        Ok(Self { endpoint, engine, services, server, stopping: stopping.drop_guard() })
     }
 
     /// `http://127.0.0.1:PORT`.
@@ -116,13 +118,17 @@ impl LocalAws {
         Arc::clone(&self.engine)
     }
 
+    /// Answers one call as a caller of the endpoint would be answered, without a socket between: nothing
+    /// here waits for more than tokio's time, so a test may pause it.
+    pub async fn call(&self, request: axum::http::Request<bytes::Bytes>) -> Response<Body> {
+        route(State(self.services.clone()), request.map(Body::from)).await
+    }
+
     /// Stops it: running calls end first, long polls at once.
     pub async fn stop(self) {
         self.stopping.disarm().cancel();
-        for server in self.servers {
-            if let Err(error) = server.await {
-                tracing::error!(%error, "a part of the embedded AWS did not end well");
-            }
+        if let Err(error) = self.server.await {
+            tracing::error!(%error, "the embedded AWS did not end well");
         }
     }
 }
@@ -158,7 +164,7 @@ impl Services {
         match target.split_once('.') {
             Some(("AmazonSQS", operation)) => self.sqs.call(operation, &body).await,
             Some((service, _)) if service.starts_with("DynamoDB") => {
-                self.dynamodb.call(&headers, body).await
+                self.dynamodb.call(&headers, body)
             }
             _ => plain(
                 StatusCode::BAD_REQUEST,
