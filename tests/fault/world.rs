@@ -14,6 +14,7 @@ use redrive::aws::s3::{AwsVault, Place};
 use redrive::aws::setup::{SetupSpec, setup};
 use redrive::aws::sqs::AwsQueue;
 use redrive::domain::backoff::Backoff;
+use redrive::domain::breaker::Bounds;
 use redrive::domain::envelope::Envelope;
 use redrive::domain::id::{MessageId, QueueName, RecordId};
 use redrive::domain::identity::KeyStrategy;
@@ -151,6 +152,13 @@ fn settings() -> Settings {
         wait: Duration::from_secs(20),
         visibility: None,
         concurrency: 16,
+        pollers_max: 4,
+        breaker: Bounds {
+            window: Duration::from_secs(30),
+            min_outcomes: 20,
+            open_ratio: 0.5,
+            probe_after: Duration::from_secs(5),
+        },
         handler_timeout: Duration::from_secs(600),
         max_attempts: None,
         crash_limit: 3,
