@@ -20,6 +20,7 @@ mod evidence;
 mod heartbeat;
 mod held;
 mod insist;
+mod issue;
 mod park;
 mod process;
 mod work;

@@ -10,6 +10,8 @@ mod forgery;
 mod park;
 mod redrive;
 mod spy;
+mod sweep_adopt;
+mod sweep_crash;
 mod takeover;
 mod trap;
 mod trap_redrive;
