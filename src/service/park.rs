@@ -87,8 +87,10 @@ impl Park<'_> {
             let row = self.row(owner.lease(), &parking).await?;
             let next = match row.step {
                 Step::Write(next) => {
-                    // Without a claim there is no new attempt, and so no newer evidence.
-                    let finished = self.finished(row.existing.as_ref());
+                    // Without a claim there is no new attempt, and so no newer evidence; but one that came
+                    // back unrun was not parked since, and has its say now.
+                    let parked = row.existing.as_ref().filter(|r| r.get().blocked.is_none());
+                    let finished = self.finished(parked);
                     if let (Owner::Nobody(_), Some(deletable)) = (&owner, finished) {
                         return Ok(deletable);
                     }

@@ -72,8 +72,9 @@ impl Sweeps {
 fn tell(swept: Result<Swept, SweepError>) {
     match swept {
         Ok(swept) => {
-            for SweepFailure { message_id, why } in &swept.errors {
-                tracing::warn!(%message_id, why, "DLQ message not settled");
+            if let Some(SweepFailure { message_id, why }) = swept.errors.first() {
+                let all = swept.errors.len();
+                tracing::warn!(%message_id, why, all, "DLQ messages not settled; this is the first");
             }
             if swept.received > 0 || swept.reissued > 0 {
                 tracing::info!(

@@ -12,6 +12,7 @@ mod redrive;
 mod spy;
 mod sweep_adopt;
 mod sweep_crash;
+mod sweep_full;
 mod takeover;
 mod trap;
 mod trap_redrive;

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use redrive::domain::failure::{Disposition, Reason};
-use redrive::domain::id::{MessageId, RecordId};
+use redrive::domain::id::{MessageId, ParkToken, RecordId};
 use redrive::domain::identity::KeyStrategy;
 use redrive::domain::message::{Attribute, Attributes, Outgoing, Received, Value};
-use redrive::domain::record::State;
+use redrive::domain::record::{Blocked, Event, State};
 use redrive::domain::token::ATTRIBUTE;
+use redrive::port::clock::Clock as _;
 use redrive::port::queue::{Depth, Queue as _};
 use redrive::service::sweeper::Swept;
 use redrive::sim::fault::{Fault, Faults};
@@ -132,6 +133,26 @@ async fn trap_01_a_copy_whose_worker_died_is_adopted_as_that_copy() {
     world.assert_one_token_each(&ids).await;
     assert_eq!(world.ledger.records().len(), 1, "under its own record");
     assert!(!world.envelope(&record).attributes.contains_key(ATTRIBUTE));
+}
+
+#[tokio::test(start_paused = true)]
+async fn trap_24_a_copy_of_a_rescued_record_that_came_back_has_its_say() {
+    let world = World::new();
+    let ids = world.park(&["bad"]).await;
+    world.send_copy().await;
+    let token = ParkToken::generate(world.clock.wall(), &mut world.rng());
+    let remember = world.settings.remember;
+    world.act(&ids[0], Event::Rescue(token.clone()), remember).await;
+    world.act(&ids[0], Event::TokenSent(token), remember).await;
+    let rescued = world.ledger.records()[&ids[0]].clone();
+    world.bury().await;
+    assert_eq!(world.sweep().await.adopted, 1);
+    let record = world.ledger.records()[&ids[0]].clone();
+    assert_eq!((record.state, record.redrive_count), (State::Quarantined, 1));
+    assert_eq!((rescued.blocked, record.blocked), (Some(Blocked::Rescued), None));
+    assert_ne!(record.envelope, rescued.envelope);
+    world.sweep().await;
+    world.assert_one_token_each(&ids).await;
 }
 
 /// AWS's own button: everything in the DLQ goes to the source, under new ids.
