@@ -22,6 +22,9 @@ use crate::port::queue::{
     Accepted, BatchAnswer, Depth, EntryError, Queue, QueueFacts, RedrivePolicy,
 };
 
+/// The most sources in one answer; without a number SQS does not say that there are more.
+const SOURCES_PAGE: i32 = 1_000;
+
 /// A queue of SQS.
 #[derive(Debug, Clone)]
 pub struct AwsQueue {
@@ -96,6 +99,19 @@ impl Queue for AwsQueue {
         let attributes = answer.attributes.unwrap_or_default();
         facts(|name| attributes.get(&name).map(String::as_str))
             .map_err(|name| call.nonsense(format!("attribute {name} cannot be read")))
+    }
+
+    async fn sources(&self) -> Result<Vec<QueueName>, PortError> {
+        let call = self.call("ListDeadLetterSourceQueues");
+        let request = self.client.list_dead_letter_source_queues().queue_url(&self.url);
+        let mut pages = request.into_paginator().page_size(SOURCES_PAGE).items().send();
+        let mut sources = Vec::new();
+        while let Some(url) = pages.next().await {
+            let url = url.map_err(|e| call.failed(&e))?;
+            let (name, _) = named(&url).ok_or_else(|| call.nonsense(format!("queue URL {url}")))?;
+            sources.push(name);
+        }
+        Ok(sources)
     }
 
     async fn receive(

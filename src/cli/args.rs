@@ -90,7 +90,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  redrive report\n  \
         redrive report --expect-file must-be-resolved.txt")]
     Report(cmd::report::Report),
-    /// Take DLQ messages that no longer count out of the DLQ, now.
+    /// Reconcile the DLQ with the ledger, now.
     #[command(after_help = "Example:\n  redrive sweep")]
     Sweep(cmd::sweep::Sweep),
 }

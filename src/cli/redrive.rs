@@ -5,6 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use rand::SeedableRng as _;
+use rand::rngs::StdRng;
 use serde::Serialize;
 
 use super::exit::{CliError, Exit};
@@ -17,10 +19,11 @@ use crate::domain::ramp::{Phase, RampPolicy, Trip};
 use crate::domain::run::{Counts, Run, RunError, State};
 use crate::domain::time::{Mono, Wall};
 use crate::port::clock::Clock;
-use crate::port::queue::Queue as _;
 use crate::service::redrive::{Progress, RedriveError, Redriver, Report};
-use crate::service::sweeper::Sweeper;
-use crate::system::SystemClock;
+use crate::service::settings::Ports;
+use crate::service::start::{StartError, prepare_sweep};
+use crate::service::sweeper::{NoHandler, Sweeper};
+use crate::system::{self, SystemClock};
 
 /// The bounds of a run, where they differ from the configuration.
 #[derive(Debug, clap::Args)]
@@ -101,39 +104,52 @@ pub(super) async fn redriver(world: &World) -> Result<Redriver, CliError> {
     if world.config.redriver.feedback == Feedback::Queue {
         return Err(wiring::not_built("redriver.feedback = \"queue\""));
     }
-    let source = world.source().await?;
-    let max_message_bytes = source.facts().await?.max_message_bytes;
-    let sweeper = sweeper(world).await?;
+    let ports = ports(world).await?;
+    let max_message_bytes = ports.source.facts().await?.max_message_bytes;
     Ok(Redriver {
-        vault: Arc::clone(&sweeper.vault),
-        ledger: Arc::clone(&sweeper.ledger),
-        runs: Arc::clone(&sweeper.runs),
-        clock: Arc::clone(&sweeper.clock),
-        prefix: sweeper.prefix.clone(),
-        owner: sweeper.owner.clone(),
-        source: Arc::new(source),
+        source: Arc::clone(&ports.source),
+        vault: Arc::clone(&ports.vault),
+        ledger: Arc::clone(&ports.ledger),
+        runs: Arc::clone(&ports.runs),
+        clock: Arc::clone(&ports.clock),
+        prefix: world.config.vault.prefix.as_str().to_owned(),
+        owner: wiring::owner(),
         max_message_bytes,
         lease: world.config.redriver.lease,
         remember: world.config.identity.remember,
-        sweeper,
+        sweeper: sweeper_on(world, ports).await?,
     })
 }
 
 /// The sweeper of this world's DLQ.
 pub(super) async fn sweeper(world: &World) -> Result<Sweeper, CliError> {
+    sweeper_on(world, ports(world).await?).await
+}
+
+async fn sweeper_on(world: &World, ports: Ports) -> Result<Sweeper, CliError> {
+    let settings = wiring::sweep_settings(&world.config)?;
+    let context = prepare_sweep(ports, settings).await.map_err(|error| match error {
+        StartError::Port(error) => CliError::Port(error),
+        misfit => CliError::Misfit(misfit.to_string()),
+    })?;
+    let seed = system::seed().map_err(|e| CliError::Failed(e.to_string()))?;
+    tracing::debug!(seed, "the sweep takes its chances from this seed");
+    Ok(Sweeper::new(context, StdRng::seed_from_u64(seed)))
+}
+
+/// The adapters of this world, without a handler.
+async fn ports(world: &World) -> Result<Ports, CliError> {
     let source = world.source().await?;
     let dlq = world.needed_dlq(&source).await?;
-    let clock: Arc<dyn Clock> = Arc::new(SystemClock::start());
     let ledger = Arc::new(world.ledger());
-    Ok(Sweeper {
-        source: source.name().clone(),
+    Ok(Ports {
+        source: Arc::new(source),
         dlq: Arc::new(dlq),
         vault: Arc::new(world.vault().await),
         ledger: ledger.clone(),
         runs: ledger,
-        clock,
-        prefix: world.config.vault.prefix.as_str().to_owned(),
-        owner: wiring::owner(),
+        handler: Arc::new(NoHandler),
+        clock: Arc::new(SystemClock::start()),
     })
 }
 

@@ -3,6 +3,7 @@
 //! What is configured and not built yet is refused rather than passed over.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use super::exit::CliError;
 use crate::config::{Config, ErrorText, ExecMode, HandlerKind, PayloadFrom};
@@ -37,8 +38,20 @@ pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
     let Some(handler) = &config.handler else {
         return Err(CliError::Misfit("no handler: set [handler] in redrive.toml".to_owned()));
     };
+    Ok(Settings { handler_timeout: handler.timeout, ..handlerless(config) })
+}
+
+/// The settings of those who sweep and run no handler.
+pub(super) fn sweep_settings(config: &Config) -> Result<Settings, CliError> {
+    match config.payload.from {
+        PayloadFrom::Body => Ok(handlerless(config)),
+        PayloadFrom::S3Event => Err(not_built("payload.from = \"s3-event\"")),
+    }
+}
+
+fn handlerless(config: &Config) -> Settings {
     let schema = config.schema.version.clone().filter(|_| !config.schema.supported.is_empty());
-    Ok(Settings {
+    Settings {
         wait: config.source.wait,
         visibility: config.source.visibility_timeout,
         concurrency: config.source.concurrency,
@@ -49,7 +62,7 @@ pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
             open_ratio: config.breaker.open_ratio,
             probe_after: config.breaker.probe_after,
         },
-        handler_timeout: handler.timeout,
+        handler_timeout: Duration::ZERO,
         max_attempts: config.limits.max_attempts,
         crash_limit: config.limits.crash_limit,
         confidence_floor: config.limits.confidence_floor,
@@ -69,9 +82,10 @@ pub(super) fn settings(config: &Config) -> Result<Settings, CliError> {
             ErrorText::Vault => settings::ErrorText::Vault,
         },
         sweep_every: config.sweep.every,
+        sweep_full_every: config.sweep.full_every,
         owner: owner(),
         host: host(),
-    })
+    }
 }
 
 fn refuse_what_is_not_built(config: &Config) -> Result<(), CliError> {

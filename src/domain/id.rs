@@ -193,6 +193,12 @@ impl From<&MessageId> for RecordId {
     }
 }
 
+impl From<&RecordId> for MessageId {
+    fn from(id: &RecordId) -> Self {
+        Self(id.0.clone())
+    }
+}
+
 impl Sha256Hex {
     /// The SHA-256 of some bytes.
     #[must_use]

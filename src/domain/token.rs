@@ -110,6 +110,16 @@ struct Pointer<T> {
     redrive: T,
 }
 
+impl Carried {
+    /// The marker.
+    #[must_use]
+    pub const fn marker(&self) -> &Marker {
+        match self {
+            Self::Inline(marker) | Self::Pointer(marker) => marker,
+        }
+    }
+}
+
 impl Marker {
     /// The marker's queue.
     #[must_use]
@@ -162,11 +172,17 @@ impl Marker {
 /// The marker that a message carries, if it is to be believed by the worker of `queue`.
 #[must_use]
 pub fn recognise(body: &str, attributes: &Attributes, queue: &QueueName) -> Option<Carried> {
+    recognise_any(body, attributes).filter(|carried| carried.marker().queue() == queue)
+}
+
+/// The marker that a message carries, if the worker of its own queue would believe it.
+#[must_use]
+pub fn recognise_any(body: &str, attributes: &Attributes) -> Option<Carried> {
     let text = match attributes.get(ATTRIBUTE)? {
         Attribute { data_type, value: Value::Text(text) } if data_type == "String" => text,
         Attribute { .. } => return None,
     };
-    let marker = Marker::decode(text).filter(|marker| marker.queue() == queue)?;
+    let marker = Marker::decode(text)?;
     if *marker.sha256() == Sha256Hex::of(body.as_bytes()) {
         return Some(Carried::Inline(marker));
     }

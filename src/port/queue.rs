@@ -78,6 +78,12 @@ pub trait Queue: Send + Sync + std::fmt::Debug {
     /// The call failed.
     async fn facts(&self) -> Result<QueueFacts, PortError>;
 
+    /// Asks which queues have a native policy that names this one.
+    ///
+    /// # Errors
+    /// The call failed.
+    async fn sources(&self) -> Result<Vec<QueueName>, PortError>;
+
     /// Long-polls for up to `max` (1 to 10) messages, for at most `wait` (0 to 20 s). They stay hidden
     /// for `visibility`, or the queue's default.
     ///

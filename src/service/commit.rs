@@ -96,6 +96,16 @@ pub(crate) async fn resolve_done(
     if work.delivery.kind == Kind::Plain && *by == work.content.origin {
         return Ok(());
     }
+    resolve_record(ctx, work, lease, by).await
+}
+
+/// The same, whatever the message is: nobody else may look after its record.
+pub(crate) async fn resolve_record(
+    ctx: &Context,
+    work: &Work,
+    lease: &LiveLease,
+    by: &RecordId,
+) -> Result<(), Interrupted> {
     let duplicate_of = (*by != work.content.origin).then(|| by.clone());
     for _ in 0..TRIES {
         let Some(write) = resolve_write(ctx, work, lease, duplicate_of.clone()).await? else {

@@ -6,7 +6,7 @@ use crate::domain::entry::{Attempt, ERROR_TEXT_CHARS, Entry};
 use crate::domain::envelope::{
     self, Envelope, EnvelopeError, HistoryItem, MessageFacts, Payload, SCHEMA_VERSION, Worker,
 };
-use crate::domain::failure::{Disposition, Failure, FailureKind, Reason};
+use crate::domain::failure::{Disposition, Failure, Reason};
 use crate::domain::id::{EntryKey, EnvelopeKey, IdError, LeaseToken, ParkToken, RecordId};
 use crate::domain::message::legal_text;
 use crate::domain::record::Parking;
@@ -36,33 +36,56 @@ impl Cause {
     /// The cause that an entry remembers of an origin: for a parking that another delivery began.
     pub(crate) fn remembered(entry: &Entry, origin: &RecordId) -> Self {
         let history = own_history(entry, origin);
-        let failure = history.last().map_or_else(
-            || Failure::transient("RECEIVES_EXHAUSTED", "no failure of this message is recorded"),
-            |attempt| Failure {
-                kind: FailureKind::Permanent,
-                ..Failure::permanent(attempt.error_code.as_str(), attempt.error_message.clone())
-            },
-        );
         let (reason, disposition) = match history.last().map(|attempt| attempt.outcome.as_str()) {
             Some("permanent") => (Reason::Validation, Disposition::Permanent),
             Some("low_confidence") => (Reason::LowConfidence, Disposition::Permanent),
             Some(_) => (Reason::Exception, Disposition::Exhausted),
             None => (Reason::ReceivesExhausted, Disposition::Exhausted),
         };
+        let failure = last_failure(&history);
         Self { failure, reason, disposition, attempts: entry.attempts, history }
     }
 
-    /// The cause of a delivery that meets another payload's commit under its key.
-    pub(crate) fn mismatch(key: &EntryKey) -> Self {
-        let text = format!("another payload was committed under the key {key}");
+    /// The cause of a bare message, whose worker ended without a word: its last failure, if its entry
+    /// remembers one.
+    pub(crate) fn adopted(entry: Option<&Entry>, work: &Work, reason: Reason) -> Self {
+        let history = entry.map(|e| own_history(e, &work.content.origin)).unwrap_or_default();
+        let held = entry.filter(|entry| entry.holder == work.received.message_id);
+        let noted = history.last().map_or(0, |attempt| attempt.attempt);
         Self {
-            failure: Failure::permanent("PAYLOAD_MISMATCH", text),
+            failure: last_failure(&history),
+            reason,
+            disposition: Disposition::Exhausted,
+            attempts: held.map_or(noted, |entry| entry.attempts),
+            history,
+        }
+    }
+
+    /// A message that fails whatever its handler says.
+    pub(crate) fn refused(failure: Failure) -> Self {
+        Self {
+            failure,
             reason: Reason::Validation,
             disposition: Disposition::Permanent,
             attempts: 0,
             history: Vec::new(),
         }
     }
+
+    /// Another payload was committed under the key.
+    pub(crate) fn mismatch(key: &EntryKey) -> Self {
+        Self::refused(Failure::permanent(
+            "PAYLOAD_MISMATCH",
+            format!("another payload was committed under the key {key}"),
+        ))
+    }
+}
+
+fn last_failure(history: &[Attempt]) -> Failure {
+    history.last().map_or_else(
+        || Failure::transient("RECEIVES_EXHAUSTED", "no failure of this message is recorded"),
+        |attempt| Failure::permanent(attempt.error_code.as_str(), attempt.error_message.clone()),
+    )
 }
 
 /// The failures of one origin that an entry remembers.

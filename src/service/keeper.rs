@@ -37,6 +37,11 @@ const HIDE_TRIES: u32 = 4;
 pub(crate) struct LiveLease(watch::Receiver<Lease>);
 
 impl LiveLease {
+    /// A lease that nobody extends.
+    pub(crate) fn fixed(lease: Lease) -> Self {
+        Self(watch::channel(lease).1)
+    }
+
     /// The lease as it is now.
     pub(crate) fn get(&self) -> Lease {
         *self.0.borrow()

@@ -22,6 +22,7 @@ mod held;
 mod hold;
 mod insist;
 mod intake;
+mod issue;
 mod keeper;
 mod line;
 mod park;

@@ -17,16 +17,15 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 
 use crate::domain::entry::{Entry, Event};
-use crate::domain::failure::ErrorClass;
 use crate::domain::id::{LeaseToken, ParkToken};
 use crate::domain::record::{self, Parking, Record, Step};
-use crate::domain::token::{Marker, Original, Token, wrap};
-use crate::port::error::{PortError, Target};
+use crate::domain::token::Original;
+use crate::port::error::PortError;
 use crate::port::evidence::{Deletable, Stored};
 use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
-use crate::port::queue::Accepted;
 use crate::service::evidence::{self, Cause};
 use crate::service::held::{Held, Interrupted, persevere};
+use crate::service::issue::{Issue, contended};
 use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
 use crate::service::work::Work;
@@ -88,8 +87,10 @@ impl Park<'_> {
             let row = self.row(owner.lease(), &parking).await?;
             let next = match row.step {
                 Step::Write(next) => {
-                    // Without a claim there is no new attempt, and so no newer evidence.
-                    let finished = self.finished(row.existing.as_ref());
+                    // Without a claim there is no new attempt, and so no newer evidence; but one that came
+                    // back unrun was not parked since, and has its say now.
+                    let parked = row.existing.as_ref().filter(|r| r.get().blocked.is_none());
+                    let finished = self.finished(parked);
                     if let (Owner::Nobody(_), Some(deletable)) = (&owner, finished) {
                         return Ok(deletable);
                     }
@@ -115,7 +116,7 @@ impl Park<'_> {
                 return self.finish(owner.lease(), stored).await;
             }
         }
-        Err(contended(self.work))
+        Err(contended(&self.work.content.origin))
     }
 
     /// Finishes a parking that an earlier delivery of this message began: the record keeps its envelope
@@ -148,7 +149,7 @@ impl Park<'_> {
                 return self.finish(lease, stored).await;
             }
         }
-        Err(contended(self.work))
+        Err(contended(&self.work.content.origin))
     }
 
     async fn read(&self, lease: &LiveLease) -> Result<Option<Stored<Record>>, PortError> {
@@ -258,84 +259,14 @@ impl Park<'_> {
         lease: &LiveLease,
         stored: Stored<Record>,
     ) -> Result<Stored<Record>, Interrupted> {
-        let accepted = self.send_token(lease, stored.get()).await?;
-        let (record_id, message_id) = (&self.work.content.origin, &accepted.get().message_id);
-        tracing::debug!(%record_id, %message_id, "token accepted");
-        self.mark_sent(lease, stored).await
-    }
-
-    async fn send_token(
-        &self,
-        lease: &LiveLease,
-        record: &Record,
-    ) -> Result<Stored<Accepted>, Interrupted> {
         let Work { body, attributes, group_id, trace_header, .. } = self.work;
-        let marker = Marker::Token(Token {
-            queue: self.ctx.ports.source.name().clone(),
-            record: self.work.content.origin.clone(),
-            n: record.redrive_count,
-            sent_ms: record.sent,
-            sha256: crate::domain::id::Sha256Hex::of(body.as_bytes()),
-            park: record.park_token.clone(),
-            envelope: record.envelope.clone(),
-            code: record.error_code.clone(),
-            reason: record.reason,
-            parked_at_ms: record.parked_at,
-        });
         let (trace_header, group_id) = (trace_header.as_deref(), group_id.as_deref());
         let original = Original { body, attributes, trace_header, group_id };
-        let message = wrap(&marker, &original, self.ctx.dlq_max_bytes)
-            .map_err(|e| Interrupted::Illegal(e.to_string()))?;
-        let dlq = self.ctx.ports.dlq.as_ref();
-        let batch = [message];
-        let answer = persevere(self.ctx, lease, || dlq.send(&batch)).await?;
-        let name = dlq.name().as_str();
-        let failed = |class, code: String| {
-            Interrupted::Dependency(PortError::new(class, Target::Sqs, "send token", name, code))
-        };
-        match answer.into_iter().next() {
-            Some(Ok(accepted)) => Ok(accepted),
-            Some(Err(e)) if e.sender_fault => Err(failed(ErrorClass::Invalid, e.code)),
-            Some(Err(e)) => Err(failed(ErrorClass::Transient, e.code)),
-            None => Err(failed(ErrorClass::Bug, "MissingFromAnswer".to_owned())),
-        }
-    }
-
-    /// Marks the token as sent, and says what the record is then: marked, or overtaken by another parking
-    /// or by a run. Whether the message may go is read from that; an unknown mark is no verdict.
-    async fn mark_sent(
-        &self,
-        lease: &LiveLease,
-        stored: Stored<Record>,
-    ) -> Result<Stored<Record>, Interrupted> {
-        let event = record::Event::TokenSent(stored.get().park_token.clone());
-        let ledger = self.ctx.ports.ledger.as_ref();
-        let mut stored = stored;
-        for _ in 0..TRIES {
-            let now = self.ctx.ports.clock.wall();
-            let step = record::apply(Some(stored.get()), &event, self.ctx.settings.remember, now);
-            let Ok(Step::Write(next)) = step else { return Ok(stored) };
-            let write = RecordWrite {
-                id: self.work.content.origin.clone(),
-                expect: Expect::Is(Box::new(stored.get().clone())),
-                next: *next,
-            };
-            match persevere(self.ctx, lease, || write_record(ledger, &write, now)).await {
-                Ok(marked) => return Ok(marked),
-                Err(WriteError::Lost(Some(changed))) => stored = *changed,
-                Err(WriteError::Lost(None)) => return Err(Interrupted::LeaseLost),
-                Err(WriteError::Unknown(e)) => return Err(e.into()),
-            }
-        }
-        Err(contended(self.work))
+        let issue = Issue { ctx: self.ctx, record: &self.work.content.origin, original };
+        issue.send_and_mark(lease, stored).await
     }
 }
 
 fn may_come_back_unsent(record: &Record) -> bool {
     record.state == record::State::Redriving && record.token_sent.is_none()
-}
-
-fn contended(work: &Work) -> Interrupted {
-    let id = work.content.origin.as_str();
-    PortError::new(ErrorClass::Transient, Target::DynamoDb, "park", id, "Contended").into()
 }

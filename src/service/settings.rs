@@ -15,7 +15,6 @@ use crate::port::ledger::Ledger;
 use crate::port::queue::Queue;
 use crate::port::runs::Runs;
 use crate::port::vault::Vault;
-use crate::service::sweeper::Sweeper;
 use crate::telemetry::Telemetry;
 
 /// The world of one worker.
@@ -96,6 +95,8 @@ pub struct Settings {
     pub error_text: ErrorText,
     /// How often the DLQ is swept.
     pub sweep_every: Duration,
+    /// How often the DLQ and the index are swept whole.
+    pub sweep_full_every: Duration,
     /// Who this worker is: the owner of its claims.
     pub owner: String,
     /// The host, for the envelope.
@@ -115,21 +116,6 @@ pub struct Context {
 }
 
 impl Context {
-    /// The sweep of this worker's DLQ.
-    #[must_use]
-    pub fn sweeper(&self) -> Sweeper {
-        Sweeper {
-            source: self.ports.source.name().clone(),
-            dlq: Arc::clone(&self.ports.dlq),
-            vault: Arc::clone(&self.ports.vault),
-            ledger: Arc::clone(&self.ports.ledger),
-            runs: Arc::clone(&self.ports.runs),
-            clock: Arc::clone(&self.ports.clock),
-            prefix: self.settings.prefix.clone(),
-            owner: self.settings.owner.clone(),
-        }
-    }
-
     /// What this worker says of itself.
     #[must_use]
     pub const fn telemetry(&self) -> &Telemetry {

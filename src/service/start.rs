@@ -3,6 +3,7 @@
 use crate::domain::delivery::Limits;
 use crate::domain::envelope;
 use crate::port::error::PortError;
+use crate::port::queue::QueueFacts;
 use crate::service::settings::{Context, Ports, Settings};
 use crate::telemetry::Telemetry;
 
@@ -30,10 +31,38 @@ pub enum StartError {
 pub async fn prepare(ports: Ports, settings: Settings) -> Result<Context, StartError> {
     let source = ports.source.facts().await?;
     let dlq = ports.dlq.facts().await?;
-    check_identity(&ports, &settings).await?;
+    let ours = settings.strategy.to_string();
+    let in_force = ports.ledger.put_identity(&ours, None).await?;
+    check_identity(&ports, &settings, &in_force)?;
     ports.vault.check(&envelope::folder(&settings.prefix, ports.source.name())).await?;
     ports.handler.check().await.map_err(StartError::Handler)?;
+    warn_of(source.redrive_policy.as_ref().map(|policy| policy.max_receive_count));
+    fit(ports, settings, source, &dlq)
+}
 
+/// The same for those who sweep without a worker: nothing is written.
+///
+/// # Errors
+/// See [`StartError`].
+pub async fn prepare_sweep(ports: Ports, settings: Settings) -> Result<Context, StartError> {
+    let source = ports.source.facts().await?;
+    let dlq = ports.dlq.facts().await?;
+    if let Some(in_force) = ports.ledger.identity().await? {
+        check_identity(&ports, &settings, &in_force)?;
+    }
+    fit(ports, settings, source, &dlq)
+}
+
+/// Holds the settings against what the queues say.
+///
+/// # Errors
+/// They do not fit: see [`StartError::Misfit`].
+pub fn fit(
+    ports: Ports,
+    settings: Settings,
+    source: QueueFacts,
+    dlq: &QueueFacts,
+) -> Result<Context, StartError> {
     if source.arn == dlq.arn {
         let name = ports.source.name();
         return Err(StartError::Misfit(format!(
@@ -62,7 +91,6 @@ pub async fn prepare(ports: Ports, settings: Settings) -> Result<Context, StartE
     }
     let native = source.redrive_policy.map(|policy| policy.max_receive_count);
     let limits = decide_limits(settings.max_attempts, native)?;
-    warn_of(native);
     let name = ports.source.name().clone();
     let telemetry = Telemetry::new(name, settings.wait, ports.clock.mono());
     Ok(Context {
@@ -101,9 +129,8 @@ fn warn_of(native: Option<u32>) {
     }
 }
 
-async fn check_identity(ports: &Ports, settings: &Settings) -> Result<(), StartError> {
+fn check_identity(ports: &Ports, settings: &Settings, in_force: &str) -> Result<(), StartError> {
     let ours = settings.strategy.to_string();
-    let in_force = ports.ledger.put_identity(&ours, None).await?;
     if in_force == ours {
         return Ok(());
     }

@@ -1,25 +1,34 @@
 //! A whole worker: the consumer, and a sweep of the DLQ on its period.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use rand::rngs::StdRng;
+use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
+use crate::domain::time::Mono;
+use crate::port::clock::Clock;
 use crate::service::consumer::{self, Ending};
 use crate::service::settings::Context;
 use crate::service::shutdown::Stage;
-use crate::service::sweeper::{SweepError, Sweeper};
+use crate::service::sweeper::{SweepError, SweepFailure, Sweeper, Swept};
 
 /// Messages of one pass of a worker's sweep.
 const SWEEP_MOST: u64 = 1_000;
 
 /// Works until a stop.
-pub async fn run(ctx: Context, stages: watch::Receiver<Stage>, rng: StdRng) -> Ending {
+pub async fn run(ctx: Context, stages: watch::Receiver<Stage>, mut rng: StdRng) -> Ending {
     let stop = CancellationToken::new();
-    let sweeps = sweep_on(ctx.sweeper(), ctx.settings.sweep_every, stop.clone());
-    let sweeps = AbortOnDropHandle::new(tokio::spawn(sweeps));
+    let sweeps = Sweeps {
+        sweeper: Sweeper::new(ctx.clone(), StdRng::from_seed(rng.random())),
+        clock: Arc::clone(&ctx.ports.clock),
+        every: ctx.settings.sweep_every,
+        full_every: ctx.settings.sweep_full_every,
+    };
+    let sweeps = AbortOnDropHandle::new(tokio::spawn(sweeps.run(stop.clone())));
     let ending = consumer::run(ctx, stages, rng).await;
     stop.cancel();
     if sweeps.await.is_err() {
@@ -28,31 +37,65 @@ pub async fn run(ctx: Context, stages: watch::Receiver<Stage>, rng: StdRng) -> E
     ending
 }
 
-/// Sweeps now and then every `every`, until `stop`.
-async fn sweep_on(sweeper: Sweeper, every: Duration, stop: CancellationToken) {
-    loop {
-        match sweeper.pass(SWEEP_MOST, &stop).await {
-            Ok(swept) if swept.received == 0 => {}
-            Ok(swept) => tracing::info!(
-                received = swept.received,
-                removed = swept.removed,
-                kept = swept.kept,
-                bare = swept.bare,
-                rebuilt = swept.rebuilt,
-                errors = swept.errors.len(),
-                "swept the DLQ"
-            ),
-            Err(SweepError::Held { owner, .. }) => {
-                tracing::debug!(owner, "another sweep is under way")
+/// The sweeps of a worker.
+struct Sweeps {
+    sweeper: Sweeper,
+    clock: Arc<dyn Clock>,
+    every: Duration,
+    full_every: Duration,
+}
+
+impl Sweeps {
+    /// Sweeps now and then every `every`, until `stop`; whole at first and then every `full_every`.
+    async fn run(self, stop: CancellationToken) {
+        let mut full: Option<Mono> = None;
+        loop {
+            let started = self.clock.mono();
+            let is_full = full.is_none_or(|last| started.since(last) >= self.full_every);
+            let swept = match is_full {
+                true => self.sweeper.full(&stop).await,
+                false => self.sweeper.pass(SWEEP_MOST, &stop).await,
+            };
+            if is_full && swept.is_ok() {
+                full = Some(started);
             }
-            Err(SweepError::Port(error)) => {
-                tracing::warn!(%error, "the sweep failed: the next one tries again")
+            tell(swept);
+            tokio::select! {
+                biased;
+                () = stop.cancelled() => return,
+                () = tokio::time::sleep(self.every) => {}
             }
         }
-        tokio::select! {
-            biased;
-            () = stop.cancelled() => return,
-            () = tokio::time::sleep(every) => {}
+    }
+}
+
+fn tell(swept: Result<Swept, SweepError>) {
+    match swept {
+        Ok(swept) => {
+            if let Some(SweepFailure { message_id, why }) = swept.errors.first() {
+                let all = swept.errors.len();
+                tracing::warn!(%message_id, why, all, "DLQ messages not settled; this is the first");
+            }
+            if swept.received > 0 || swept.reissued > 0 {
+                tracing::info!(
+                    received = swept.received,
+                    adopted = swept.adopted,
+                    removed = swept.removed,
+                    kept = swept.kept,
+                    bare = swept.bare,
+                    reissued = swept.reissued,
+                    rebuilt = swept.rebuilt,
+                    truncated = swept.truncated,
+                    errors = swept.errors.len(),
+                    "swept the DLQ"
+                );
+            }
+        }
+        Err(SweepError::Held { owner, .. }) => {
+            tracing::debug!(owner, "another sweep is under way")
+        }
+        Err(SweepError::Port(error)) => {
+            tracing::warn!(%error, "the sweep failed: the next one tries again")
         }
     }
 }

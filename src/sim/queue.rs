@@ -50,6 +50,12 @@ impl Queue for SimQueue {
             .map_err(|error| self.error("GetQueueAttributes", &error))
     }
 
+    async fn sources(&self) -> Result<Vec<QueueName>, PortError> {
+        self.engine
+            .with(|engine, _| engine.dead_letter_sources(&self.name))
+            .map_err(|error| self.error("ListDeadLetterSourceQueues", &error))
+    }
+
     async fn receive(
         &self,
         max: usize,

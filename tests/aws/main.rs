@@ -8,6 +8,7 @@
 #[expect(dead_code, reason = "each test binary uses its part of the harness")]
 mod harness;
 
+mod adopt;
 mod demo;
 mod deployment;
 mod health;

@@ -14,6 +14,7 @@ mod ledger;
 mod queue;
 mod runs;
 mod setup;
+mod source;
 mod take;
 mod transaction;
 mod vault;

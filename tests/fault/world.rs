@@ -173,6 +173,7 @@ fn settings() -> Settings {
         prefix: String::new(),
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
+        sweep_full_every: Duration::from_secs(86_400),
         owner: "worker".into(),
         host: "host".into(),
     }

@@ -48,7 +48,9 @@ pub(crate) fn park_read(world: &mut World, i: usize, rules: Rules, core: &mut Co
     worker.resumes &= worker.record.is_some();
     let renews = rules.mutation == Mutation::RenewsMarked;
     let finished = worker.record.is_some_and(|r| is_finished(r, worker.message.n)) && !renews;
-    if (worker.resumes || !worker.owns) && finished {
+    // One that came back unrun was not parked since.
+    let unrun = worker.record.is_some_and(|record| record.blocked);
+    if (worker.resumes || !worker.owns && !unrun) && finished {
         return delete_next(world, i);
     }
     worker.park = world.fresh_park(of);

@@ -15,8 +15,11 @@ use redrive::port::evidence::Stored;
 use redrive::port::ledger::{Expect, Ledger as _, RecordWrite};
 use redrive::service::query::Parked;
 use redrive::service::redrive::{Draft, Opening, Progress, RedriveError, Redriver, Report};
-use redrive::service::sweeper::{Sweeper, Swept};
+use redrive::service::settings::{Ports, Settings};
+use redrive::service::start::fit;
+use redrive::service::sweeper::{NoHandler, Sweeper, Swept};
 use redrive::sim::fault::{FaultLedger, FaultQueue, FaultRuns, FaultVault, Faults};
+use redrive::sim::queue::SimQueue;
 use tokio::task::JoinHandle;
 use tokio_util::sync::CancellationToken;
 
@@ -96,17 +99,24 @@ impl World {
             max_message_bytes: 1_048_576,
             lease: LEASE,
             remember: self.settings.remember,
-            sweeper: Sweeper {
-                source: redrive::port::queue::Queue::name(&self.source).clone(),
-                dlq: Arc::new(FaultQueue::new(Arc::new(self.dlq.clone()), faults.clone())),
-                vault,
-                ledger,
-                runs,
-                clock: self.hosts.clone(),
-                prefix,
-                owner: owner.to_owned(),
-            },
+            sweeper: self.sweeper(faults, owner),
         }
+    }
+
+    /// A sweeper whose calls go through these faults.
+    pub(crate) fn sweeper(&self, faults: &Faults, owner: &str) -> Sweeper {
+        let ports = Ports {
+            handler: Arc::new(NoHandler),
+            clock: self.hosts.clone(),
+            ..self.faulty(self.ports(), faults)
+        };
+        let settings = Settings { owner: owner.to_owned(), ..self.settings.clone() };
+        let facts = |queue: &SimQueue| {
+            let name = redrive::port::queue::Queue::name(queue).clone();
+            self.engine.with(|engine, now| engine.facts(now, &name)).unwrap()
+        };
+        let context = fit(ports, settings, facts(&self.source), &facts(&self.dlq)).unwrap();
+        Sweeper::new(context, self.rng())
     }
 
     /// All that is quarantined.
@@ -168,8 +178,20 @@ impl World {
     /// One pass over the DLQ, once every lock and every hold is over.
     pub(crate) async fn sweep(&self) -> Swept {
         tokio::time::advance(Duration::from_secs(61)).await;
-        let sweeper = self.redriver(&Faults::new(), "sweeper").sweeper;
+        self.sweep_now(&Faults::new()).await
+    }
+
+    /// One pass over the DLQ, through these faults.
+    pub(crate) async fn sweep_now(&self, faults: &Faults) -> Swept {
+        let sweeper = self.sweeper(faults, "sweeper");
         sweeper.pass(u64::MAX, &CancellationToken::new()).await.unwrap()
+    }
+
+    /// A full sweep, once every lock and every hold is over.
+    pub(crate) async fn sweep_full(&self) -> Swept {
+        tokio::time::advance(Duration::from_secs(61)).await;
+        let sweeper = self.sweeper(&Faults::new(), "sweeper");
+        sweeper.full(&CancellationToken::new()).await.unwrap()
     }
 
     /// Parks these bodies, with the handler as it is.

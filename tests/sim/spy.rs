@@ -99,6 +99,10 @@ impl Queue for Spy {
         self.source.facts().await
     }
 
+    async fn sources(&self) -> Result<Vec<QueueName>, PortError> {
+        self.source.sources().await
+    }
+
     async fn receive(
         &self,
         max: usize,

@@ -261,6 +261,7 @@ fn settings() -> Settings {
         prefix: String::new(),
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
+        sweep_full_every: Duration::from_secs(86_400),
         owner: "worker".into(),
         host: "host".into(),
     }
@@ -368,27 +369,36 @@ impl World {
 
     /// The same on a clock of its own.
     pub(crate) async fn worker_on(&self, clock: &Arc<SimClock>, faults: &Faults) -> Worker {
-        let plain = Ports {
+        let plain = Ports { clock: clock.clone(), ..self.ports() };
+        let ports = self.faulty(plain.clone(), faults);
+        let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);
+        let (stop, stages) = watch::channel(Stage::Running);
+        let telemetry = context.telemetry().clone();
+        Worker { task: tokio::spawn(consumer::run(context, stages, self.rng())), stop, telemetry }
+    }
+
+    pub(crate) fn ports(&self) -> Ports {
+        Ports {
             source: Arc::new(self.source.clone()),
             dlq: Arc::new(self.dlq.clone()),
             vault: self.vault.clone(),
             ledger: self.ledger.clone(),
             runs: self.ledger.clone(),
             handler: self.handler.clone(),
-            clock: clock.clone(),
-        };
-        let ports = Ports {
-            source: Arc::new(FaultQueue::new(plain.source.clone(), faults.clone())),
-            dlq: Arc::new(FaultQueue::new(plain.dlq.clone(), faults.clone())),
-            vault: Arc::new(FaultVault::new(plain.vault.clone(), faults.clone())),
-            ledger: Arc::new(FaultLedger::new(plain.ledger.clone(), faults.clone())),
-            runs: Arc::new(FaultRuns::new(plain.runs.clone(), faults.clone())),
-            ..plain.clone()
-        };
-        let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);
-        let (stop, stages) = watch::channel(Stage::Running);
-        let telemetry = context.telemetry().clone();
-        Worker { task: tokio::spawn(consumer::run(context, stages, self.rng())), stop, telemetry }
+            clock: self.hosts.clone(),
+        }
+    }
+
+    /// The same ports behind these faults.
+    pub(crate) fn faulty(&self, plain: Ports, faults: &Faults) -> Ports {
+        Ports {
+            source: Arc::new(FaultQueue::new(plain.source, faults.clone())),
+            dlq: Arc::new(FaultQueue::new(plain.dlq, faults.clone())),
+            vault: Arc::new(FaultVault::new(plain.vault, faults.clone())),
+            ledger: Arc::new(FaultLedger::new(plain.ledger, faults.clone())),
+            runs: Arc::new(FaultRuns::new(plain.runs, faults.clone())),
+            ..plain
+        }
     }
 
     /// Chance: another for each use, the same in each run.

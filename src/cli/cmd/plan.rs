@@ -68,7 +68,7 @@ pub(super) async fn print(
     draft: &Draft,
     policy: &RampPolicy,
 ) -> Result<(), CliError> {
-    let retention = redriver.sweeper.dlq.facts().await?.retention;
+    let retention = redriver.sweeper.dlq().facts().await?.retention;
     let by_code = draft.by_code.iter();
     let planned = draft.plan.records().len();
     let shape = Shape {

@@ -13,7 +13,11 @@ use crate::service::sweeper::{SweepError, Swept};
 
 /// Arguments of `sweep`.
 #[derive(Debug, clap::Args)]
-pub struct Sweep {}
+pub struct Sweep {
+    /// Go through the records too, and send again the DLQ messages that are missing or expire soon.
+    #[arg(long)]
+    full: bool,
+}
 
 #[derive(Debug, Serialize)]
 struct Shape<'a> {
@@ -39,10 +43,10 @@ impl<'a> Shape<'a> {
         let errors = swept.errors.iter();
         Self {
             received: swept.received,
-            adopted: 0,
+            adopted: swept.adopted,
             removed: swept.removed,
             kept: swept.kept,
-            reissued: 0,
+            reissued: swept.reissued,
             truncated: swept.truncated,
             errors: errors
                 .map(|e| ErrorShape { message_id: e.message_id.as_str(), why: &e.why })
@@ -58,7 +62,12 @@ impl Sweep {
         let sweeper = redrive::sweeper(world).await?;
         let stop = CancellationToken::new();
         let swept = {
-            let pass = sweeper.pass(u64::MAX, &stop);
+            let pass = async {
+                match self.full {
+                    true => sweeper.full(&stop).await,
+                    false => sweeper.pass(u64::MAX, &stop).await,
+                }
+            };
             tokio::pin!(pass);
             // What a pass holds is given back before it ends.
             tokio::select! {
@@ -82,12 +91,7 @@ impl Sweep {
         if json {
             render::json(&mut out, &shape)?;
         } else {
-            let Shape { received, removed, kept, bare, rebuilt, .. } = shape;
-            writeln!(
-                out,
-                "{received} received: {removed} outdated tokens removed, {kept} kept, {bare} of them \
-                 bare; {rebuilt} records rebuilt"
-            )?;
+            text(&mut out, &shape)?;
             for failure in &swept.errors {
                 writeln!(out, "{}  {}", failure.message_id, render::plain(&failure.why))?;
             }
@@ -97,4 +101,17 @@ impl Sweep {
         }
         Ok(if swept.errors.is_empty() { Exit::Ok } else { Exit::Partial })
     }
+}
+
+fn text(out: &mut impl io::Write, shape: &Shape<'_>) -> io::Result<()> {
+    let Shape { received, adopted, removed, kept, bare, reissued, rebuilt, .. } = shape;
+    writeln!(
+        out,
+        "{received} received: {adopted} adopted, {removed} removed, {kept} kept, {bare} of them bare; \
+         {reissued} tokens issued again, {rebuilt} records rebuilt"
+    )?;
+    if shape.truncated {
+        writeln!(out, "truncated: it ended before it can have seen all")?;
+    }
+    Ok(())
 }

@@ -35,8 +35,8 @@ use crate::service::consumer::Ending;
 use crate::service::redrive::Redriver;
 use crate::service::settings::{ErrorText, Ports, Settings};
 use crate::service::shutdown::Stage;
-use crate::service::start::{StartError, prepare};
-use crate::service::sweeper::Sweeper;
+use crate::service::start::{StartError, prepare, prepare_sweep};
+use crate::service::sweeper::{NoHandler, Sweeper};
 use crate::service::worker;
 use crate::system::{self, SystemClock};
 
@@ -102,6 +102,13 @@ fn failed(error: impl std::fmt::Display) -> CliError {
     CliError::Failed(error.to_string())
 }
 
+fn unprepared(error: StartError) -> CliError {
+    match error {
+        StartError::Port(error) => CliError::Port(error),
+        misfit => failed(misfit),
+    }
+}
+
 impl Place {
     /// Starts an AWS on a free port of this machine and creates queues, bucket and table on it.
     pub(super) async fn open() -> Result<(Self, SetupReport), CliError> {
@@ -150,7 +157,41 @@ impl Place {
         &mut self,
         handler: Arc<dyn Handler>,
     ) -> Result<Deployment, CliError> {
-        let ports = Ports {
+        let context = prepare(self.ports(handler), settings()?).await.map_err(unprepared)?;
+        let (stage, stages) = watch::channel(Stage::Running);
+        let rng = StdRng::from_seed(self.rng.random());
+        let worker = AbortOnDropHandle::new(tokio::spawn(worker::run(context, stages, rng)));
+        Ok(Deployment { stage, worker })
+    }
+
+    /// What reconciles the DLQ with the ledger.
+    pub(super) async fn sweeper(&self) -> Result<Sweeper, CliError> {
+        let owner = format!("{}-operator", wiring::owner());
+        let settings = Settings { owner, ..settings()? };
+        let context = prepare_sweep(self.ports(Arc::new(NoHandler)), settings).await;
+        let rng = StdRng::seed_from_u64(system::seed().map_err(failed)?);
+        Ok(Sweeper::new(context.map_err(unprepared)?, rng))
+    }
+
+    /// What sends records back.
+    pub(super) async fn redriver(&self) -> Result<Redriver, CliError> {
+        Ok(Redriver {
+            source: Arc::clone(&self.source),
+            vault: Arc::clone(&self.vault),
+            ledger: Arc::clone(&self.ledger),
+            runs: Arc::clone(&self.runs),
+            clock: Arc::clone(&self.clock),
+            prefix: String::new(),
+            owner: format!("{}-operator", wiring::owner()),
+            max_message_bytes: self.source.facts().await?.max_message_bytes,
+            lease: Duration::from_secs(15),
+            remember: REMEMBER,
+            sweeper: self.sweeper().await?,
+        })
+    }
+
+    fn ports(&self, handler: Arc<dyn Handler>) -> Ports {
+        Ports {
             source: Arc::clone(&self.source),
             dlq: Arc::clone(&self.dlq),
             vault: Arc::clone(&self.vault),
@@ -158,47 +199,7 @@ impl Place {
             runs: Arc::clone(&self.runs),
             handler,
             clock: Arc::clone(&self.clock),
-        };
-        let context = prepare(ports, settings()?).await.map_err(|error| match error {
-            StartError::Port(error) => CliError::Port(error),
-            misfit => failed(misfit),
-        })?;
-        let (stage, stages) = watch::channel(Stage::Running);
-        let rng = StdRng::from_seed(self.rng.random());
-        let worker = AbortOnDropHandle::new(tokio::spawn(worker::run(context, stages, rng)));
-        Ok(Deployment { stage, worker })
-    }
-
-    /// What takes tokens that no longer count out of the DLQ.
-    pub(super) fn sweeper(&self) -> Sweeper {
-        Sweeper {
-            source: self.source.name().clone(),
-            dlq: Arc::clone(&self.dlq),
-            vault: Arc::clone(&self.vault),
-            ledger: Arc::clone(&self.ledger),
-            runs: Arc::clone(&self.runs),
-            clock: Arc::clone(&self.clock),
-            prefix: String::new(),
-            owner: format!("{}-operator", wiring::owner()),
         }
-    }
-
-    /// What sends records back.
-    pub(super) async fn redriver(&self) -> Result<Redriver, CliError> {
-        let sweeper = self.sweeper();
-        Ok(Redriver {
-            source: Arc::clone(&self.source),
-            vault: Arc::clone(&self.vault),
-            ledger: Arc::clone(&self.ledger),
-            runs: Arc::clone(&self.runs),
-            clock: Arc::clone(&self.clock),
-            prefix: sweeper.prefix.clone(),
-            owner: sweeper.owner.clone(),
-            max_message_bytes: self.source.facts().await?.max_message_bytes,
-            lease: Duration::from_secs(15),
-            remember: REMEMBER,
-            sweeper,
-        })
     }
 
     /// Waits until the source has nothing left, and says how much it has.
@@ -260,6 +261,7 @@ fn settings() -> Result<Settings, CliError> {
         prefix: String::new(),
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
+        sweep_full_every: Duration::from_secs(24 * 3_600),
         owner: wiring::owner(),
         host: wiring::host(),
     })

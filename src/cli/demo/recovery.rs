@@ -251,7 +251,7 @@ pub(super) async fn sweep(teller: &mut Teller, place: &Place) -> Result<(), CliE
         "A DLQ message whose record has moved on is taken out, so that an alarm on the DLQ's depth tells the\n\
          truth. Runs sweep too; this is the last look. With a queue of your own: redrive sweep.",
     )?;
-    let swept = place.sweeper().pass(u64::MAX, &CancellationToken::new()).await;
+    let swept = place.sweeper().await?.pass(u64::MAX, &CancellationToken::new()).await;
     let swept = swept.map_err(|error| match error {
         SweepError::Port(error) => CliError::Port(error),
         held @ SweepError::Held { .. } => CliError::TryAgain(held.to_string()),

@@ -389,7 +389,7 @@ impl Executor<'_> {
         if self.sweep(stop).await? == Swept::Busy {
             return Ok(false);
         }
-        let dlq = &self.redriver.sweeper.dlq;
+        let dlq = self.redriver.sweeper.dlq();
         Ok(match self.redriver.insist(|| dlq.facts()).await {
             Ok(facts) => facts.depth.in_flight == 0,
             Err(error) => {

@@ -46,6 +46,10 @@ impl Queue for FaultQueue {
         self.around("queue.facts", self.inner.facts()).await
     }
 
+    async fn sources(&self) -> Result<Vec<QueueName>, PortError> {
+        self.around("queue.sources", self.inner.sources()).await
+    }
+
     async fn receive(
         &self,
         max: usize,
