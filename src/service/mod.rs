@@ -13,6 +13,7 @@ pub mod stats;
 pub mod sweeper;
 pub mod worker;
 
+mod census;
 mod claim;
 mod commit;
 mod deleter;

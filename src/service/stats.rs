@@ -45,14 +45,34 @@ impl Stats {
     /// # Errors
     /// A page could not be read.
     pub async fn gather(ledger: &dyn Ledger, now: Wall) -> Result<Self, PortError> {
+        Self::of_states(ledger, &State::ALL, usize::MAX, now).await
+    }
+
+    /// Counts records of these states, the first `most` in parked order.
+    ///
+    /// # Errors
+    /// A page could not be read.
+    pub async fn of_states(
+        ledger: &dyn Ledger,
+        states: &[State],
+        most: usize,
+        now: Wall,
+    ) -> Result<Self, PortError> {
         let mut stats = Self::default();
-        let mut records = Records::new(ledger, &State::ALL, Parked::default());
-        while let Some((_, record)) = records.next().await? {
+        let mut records = Records::new(ledger, states, Parked::default());
+        for _ in 0..most {
+            let Some((_, record)) = records.next().await? else { break };
             if !record.is_expired(now) {
                 stats.count(&record, now);
             }
         }
         Ok(stats)
+    }
+
+    /// When the oldest quarantined record was parked.
+    #[must_use]
+    pub fn oldest_parked(&self) -> Option<Wall> {
+        self.by_code.values().map(|parkings| parkings.oldest).min()
     }
 
     /// Records in a state.
@@ -138,5 +158,8 @@ mod tests {
         assert_eq!(stats.oldest_token, Some(Wall::from_ms(198)));
         assert_eq!(stats.resolution_rate(), Some(1.0 / 6.0));
         assert_eq!(Stats::default().resolution_rate(), None);
+        assert_eq!(stats.oldest_parked(), Some(Wall::from_ms(100)));
+        let two = Stats::of_states(&ledger, &[State::Quarantined], 2, NOW).await.unwrap();
+        assert_eq!((two.of(State::Quarantined), two.of(State::Resolved)), (2, 0));
     }
 }

@@ -1,8 +1,5 @@
 //! A whole worker: the consumer, and a sweep of the DLQ on its period.
 
-use std::sync::Arc;
-use std::time::Duration;
-
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::watch;
@@ -10,7 +7,7 @@ use tokio_util::sync::CancellationToken;
 use tokio_util::task::AbortOnDropHandle;
 
 use crate::domain::time::Mono;
-use crate::port::clock::Clock;
+use crate::service::census::{self, Scope};
 use crate::service::consumer::{self, Ending};
 use crate::service::settings::Context;
 use crate::service::shutdown::Stage;
@@ -24,9 +21,7 @@ pub async fn run(ctx: Context, stages: watch::Receiver<Stage>, mut rng: StdRng) 
     let stop = CancellationToken::new();
     let sweeps = Sweeps {
         sweeper: Sweeper::new(ctx.clone(), StdRng::from_seed(rng.random())),
-        clock: Arc::clone(&ctx.ports.clock),
-        every: ctx.settings.sweep_every,
-        full_every: ctx.settings.sweep_full_every,
+        ctx: ctx.clone(),
     };
     let sweeps = AbortOnDropHandle::new(tokio::spawn(sweeps.run(stop.clone())));
     let ending = consumer::run(ctx, stages, rng).await;
@@ -40,18 +35,18 @@ pub async fn run(ctx: Context, stages: watch::Receiver<Stage>, mut rng: StdRng) 
 /// The sweeps of a worker.
 struct Sweeps {
     sweeper: Sweeper,
-    clock: Arc<dyn Clock>,
-    every: Duration,
-    full_every: Duration,
+    ctx: Context,
 }
 
 impl Sweeps {
-    /// Sweeps now and then every `every`, until `stop`; whole at first and then every `full_every`.
+    /// Sweeps now and then on the period, until `stop`; whole at first and then on its own period.
     async fn run(self, stop: CancellationToken) {
+        let (every, full_every) =
+            (self.ctx.settings.sweep_every, self.ctx.settings.sweep_full_every);
         let mut full: Option<Mono> = None;
         loop {
-            let started = self.clock.mono();
-            let is_full = full.is_none_or(|last| started.since(last) >= self.full_every);
+            let started = self.ctx.ports.clock.mono();
+            let is_full = full.is_none_or(|last| started.since(last) >= full_every);
             let swept = match is_full {
                 true => self.sweeper.full(&stop).await,
                 false => self.sweeper.pass(SWEEP_MOST, &stop).await,
@@ -59,12 +54,23 @@ impl Sweeps {
             if is_full && swept.is_ok() {
                 full = Some(started);
             }
+            self.count(&swept, if is_full { Scope::All } else { Scope::Quarantined }).await;
             tell(swept);
             tokio::select! {
                 biased;
                 () = stop.cancelled() => return,
-                () = tokio::time::sleep(self.every) => {}
+                () = tokio::time::sleep(every) => {}
             }
+        }
+    }
+
+    async fn count(&self, swept: &Result<Swept, SweepError>, scope: Scope) {
+        if swept.is_err() {
+            return census::forget(&self.ctx.telemetry.meter);
+        }
+        if let Err(error) = census::take(&self.ctx, scope).await {
+            tracing::warn!(%error, "the quarantined records are not counted");
+            census::forget(&self.ctx.telemetry.meter);
         }
     }
 }

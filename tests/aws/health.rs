@@ -64,6 +64,10 @@ fn a_worker_serves_its_health_and_metrics_and_prints_them_when_it_stops() {
         assert!(text.contains(&kind), "{kind}: {text}");
     }
     assert_eq!(get(&address, "/payload").0, 404);
+    assert!(text.contains("redrive_received_total{queue=\"hooks\"} 1"), "{text}");
+    assert!(text.contains("redrive_in_flight{queue=\"hooks\"} 1"), "{text}");
+    assert!(text.contains("redrive_breaker_open{queue=\"hooks\"} 0"), "{text}");
+    assert_eq!(get(&address, "/readyz").0, 200, "its poll was answered");
 
     // A handler is at work: the stop drains, and says so.
     worker.signal(Signal::TERM);
@@ -82,7 +86,8 @@ fn a_worker_serves_its_health_and_metrics_and_prints_them_when_it_stops() {
 
     let lines = world.read("metrics.log");
     let lines: Vec<Value> = lines.lines().map(|l| serde_json::from_str(l).unwrap()).collect();
-    assert!(!lines.is_empty());
+    let sum = |name: &str| lines.iter().filter_map(|line| line[name].as_u64()).sum::<u64>();
+    assert_eq!((sum("Received"), sum("Committed")), (1, 1), "{lines:?}");
     for line in lines {
         assert_eq!(line["_aws"]["CloudWatchMetrics"][0]["Namespace"], "Redrive", "{line}");
         assert_eq!(line["Queue"], "hooks");

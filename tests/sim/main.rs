@@ -6,6 +6,7 @@
 
 mod bound;
 mod breaker;
+mod census;
 mod executor;
 mod fifo;
 mod forgery;

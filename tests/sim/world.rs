@@ -367,6 +367,17 @@ impl World {
         self.worker_on(&self.hosts, faults).await
     }
 
+    /// A worker that sweeps on its period, too.
+    pub(crate) async fn whole_worker(&self, faults: &Faults) -> Worker {
+        let plain = self.ports();
+        let ports = self.faulty(plain.clone(), faults);
+        let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);
+        let (stop, stages) = watch::channel(Stage::Running);
+        let telemetry = context.telemetry().clone();
+        let task = tokio::spawn(redrive::service::worker::run(context, stages, self.rng()));
+        Worker { task, stop, telemetry }
+    }
+
     /// The same on a clock of its own.
     pub(crate) async fn worker_on(&self, clock: &Arc<SimClock>, faults: &Faults) -> Worker {
         let plain = Ports { clock: clock.clone(), ..self.ports() };
