@@ -5,16 +5,18 @@
 //! the polls in flight are awaited and their messages released. Only a second signal abandons them, and a
 //! poll that hangs far beyond its wait.
 
+use std::panic::AssertUnwindSafe;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::FutureExt as _;
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
 use tokio::sync::{mpsc, watch};
 use tokio::task::{AbortHandle, JoinSet};
 use tokio_util::task::AbortOnDropHandle;
 
-use crate::domain::breaker::Reporter;
+use crate::domain::breaker::{Outcome, Reporter};
 use crate::domain::failure::ErrorClass;
 use crate::domain::lease::Lease;
 use crate::domain::message::{MAX_BATCH_ENTRIES, Received};
@@ -51,8 +53,6 @@ enum Event {
     Settled(usize, Reporter),
     /// A task was abandoned.
     Abandoned,
-    /// A line's task ended without settling it.
-    Died,
     /// A try at a message says something of the targets.
     Reported(Report),
     /// The stop went on.
@@ -103,7 +103,6 @@ impl Consumer {
                 }
             }
             Event::Abandoned => {}
-            Event::Died => tracing::error!("a task ended unexpectedly: its claims will run out"),
             Event::Reported((outcome, by)) => self.report(outcome, by, now),
             Event::Stage(stage) => self.enter(stage, now),
             Event::Woke if self.deadline.is_some_and(|at| at <= now) => match self.stage {
@@ -143,12 +142,7 @@ impl Consumer {
         }
     }
 
-    fn report(
-        &mut self,
-        outcome: crate::domain::breaker::Outcome<Target>,
-        by: Reporter,
-        now: Mono,
-    ) {
+    fn report(&mut self, outcome: Outcome<Target>, by: Reporter, now: Mono) {
         let before = self.gate.open_targets();
         self.gate.record(outcome, by, now);
         let open = self.gate.open_targets();
@@ -220,9 +214,8 @@ pub async fn run(ctx: Context, mut stages: watch::Receiver<Stage>, rng: StdRng) 
             biased;
             Ok(()) = stages.changed() => Event::Stage(*stages.borrow_and_update()),
             Some(report) = reported.recv() => Event::Reported(report),
-            Some(ended) = hands.tasks.join_next() => ended.unwrap_or_else(|e| {
-                if e.is_cancelled() { Event::Abandoned } else { Event::Died }
-            }),
+            // No task panics: each answers for its own.
+            Some(ended) = hands.tasks.join_next() => ended.unwrap_or(Event::Abandoned),
             () = tokio::time::sleep(pause.unwrap_or_default()), if pause.is_some() => Event::Woke,
         };
         effects = consumer.handle(event, clock.mono());
@@ -290,7 +283,9 @@ impl Hands {
             };
             let count = messages.len();
             self.tasks.spawn(async move {
-                line.run(messages, lease, by).await;
+                if AssertUnwindSafe(line.run(messages, lease, by)).catch_unwind().await.is_err() {
+                    tracing::error!("a line of messages panicked: its claims will run out");
+                }
                 Event::Settled(count, by)
             });
         }
@@ -318,12 +313,19 @@ impl Hands {
 /// One poll. One that hangs is abandoned: what it was handed comes back with its visibility timeout.
 async fn receive(ctx: Arc<Context>, poll: Poll) -> Event {
     let (wait, source) = (ctx.settings.wait, &ctx.ports.source);
-    let answer = source.receive(poll.max, wait, Some(ctx.visibility));
-    let answer = tokio::time::timeout(wait.saturating_add(HUNG_AFTER), answer).await;
-    let hung = |_| {
+    let failed = |class, code: &str| {
         let name = source.name().as_str();
-        PortError::new(ErrorClass::Transient, Target::Sqs, "ReceiveMessage", name, "hangs")
+        PortError::new(class, Target::Sqs, "ReceiveMessage", name, code)
             .with_reached(Reached::NoAnswer)
     };
-    Event::Polled(poll, answer.map_err(hung).and_then(|answer| answer))
+    let answer = AssertUnwindSafe(source.receive(poll.max, wait, Some(ctx.visibility)));
+    let in_time = tokio::time::timeout(wait.saturating_add(HUNG_AFTER), answer.catch_unwind());
+    Event::Polled(
+        poll,
+        match in_time.await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(_panic)) => Err(failed(ErrorClass::Bug, "panicked")),
+            Err(_elapsed) => Err(failed(ErrorClass::Transient, "hangs")),
+        },
+    )
 }
