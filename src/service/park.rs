@@ -20,15 +20,15 @@ use crate::domain::entry::{Entry, Event};
 use crate::domain::failure::ErrorClass;
 use crate::domain::id::{LeaseToken, ParkToken};
 use crate::domain::record::{self, Parking, Record, Step};
-use crate::domain::token::{Marker, Original, Token, wrap};
+use crate::domain::token::Original;
 use crate::port::error::{PortError, Target};
 use crate::port::evidence::{Deletable, Stored};
 use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
-use crate::port::queue::Accepted;
 use crate::service::evidence::{self, Cause};
 use crate::service::held::{Held, Interrupted, persevere};
 use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
+use crate::service::token::{IssueError, Issuer};
 use crate::service::work::Work;
 
 /// How often a record may change under a parking.
@@ -258,76 +258,30 @@ impl Park<'_> {
         lease: &LiveLease,
         stored: Stored<Record>,
     ) -> Result<Stored<Record>, Interrupted> {
-        let accepted = self.send_token(lease, stored.get()).await?;
-        let (record_id, message_id) = (&self.work.content.origin, &accepted.get().message_id);
-        tracing::debug!(%record_id, %message_id, "token accepted");
-        self.mark_sent(lease, stored).await
-    }
-
-    async fn send_token(
-        &self,
-        lease: &LiveLease,
-        record: &Record,
-    ) -> Result<Stored<Accepted>, Interrupted> {
         let Work { body, attributes, group_id, trace_header, .. } = self.work;
-        let marker = Marker::Token(Token {
-            queue: self.ctx.ports.source.name().clone(),
-            record: self.work.content.origin.clone(),
-            n: record.redrive_count,
-            sent_ms: record.sent,
-            sha256: crate::domain::id::Sha256Hex::of(body.as_bytes()),
-            park: record.park_token.clone(),
-            envelope: record.envelope.clone(),
-            code: record.error_code.clone(),
-            reason: record.reason,
-            parked_at_ms: record.parked_at,
-        });
         let (trace_header, group_id) = (trace_header.as_deref(), group_id.as_deref());
         let original = Original { body, attributes, trace_header, group_id };
-        let message = wrap(&marker, &original, self.ctx.dlq_max_bytes)
-            .map_err(|e| Interrupted::Illegal(e.to_string()))?;
-        let dlq = self.ctx.ports.dlq.as_ref();
-        let batch = [message];
-        let answer = persevere(self.ctx, lease, || dlq.send(&batch)).await?;
-        let name = dlq.name().as_str();
-        let failed = |class, code: String| {
-            Interrupted::Dependency(PortError::new(class, Target::Sqs, "send token", name, code))
+        let ports = &self.ctx.ports;
+        let issuer = Issuer {
+            source: ports.source.name(),
+            dlq: ports.dlq.as_ref(),
+            dlq_max_bytes: self.ctx.dlq_max_bytes,
+            ledger: ports.ledger.as_ref(),
+            clock: ports.clock.as_ref(),
+            remember: self.ctx.settings.remember,
+            until: &|| lease.get().trusted_until(),
         };
-        match answer.into_iter().next() {
-            Some(Ok(accepted)) => Ok(accepted),
-            Some(Err(e)) if e.sender_fault => Err(failed(ErrorClass::Invalid, e.code)),
-            Some(Err(e)) => Err(failed(ErrorClass::Transient, e.code)),
-            None => Err(failed(ErrorClass::Bug, "MissingFromAnswer".to_owned())),
-        }
+        Ok(issuer.issue(&self.work.content.origin, stored, &original).await?)
     }
+}
 
-    /// Marks the token as sent, and says what the record is then: marked, or overtaken by another parking
-    /// or by a run. Whether the message may go is read from that; an unknown mark is no verdict.
-    async fn mark_sent(
-        &self,
-        lease: &LiveLease,
-        stored: Stored<Record>,
-    ) -> Result<Stored<Record>, Interrupted> {
-        let event = record::Event::TokenSent(stored.get().park_token.clone());
-        let ledger = self.ctx.ports.ledger.as_ref();
-        let mut stored = stored;
-        for _ in 0..TRIES {
-            let now = self.ctx.ports.clock.wall();
-            let step = record::apply(Some(stored.get()), &event, self.ctx.settings.remember, now);
-            let Ok(Step::Write(next)) = step else { return Ok(stored) };
-            let write = RecordWrite {
-                id: self.work.content.origin.clone(),
-                expect: Expect::Is(Box::new(stored.get().clone())),
-                next: *next,
-            };
-            match persevere(self.ctx, lease, || write_record(ledger, &write, now)).await {
-                Ok(marked) => return Ok(marked),
-                Err(WriteError::Lost(Some(changed))) => stored = *changed,
-                Err(WriteError::Lost(None)) => return Err(Interrupted::LeaseLost),
-                Err(WriteError::Unknown(e)) => return Err(e.into()),
-            }
+impl From<IssueError> for Interrupted {
+    fn from(error: IssueError) -> Self {
+        match error {
+            IssueError::Port(error) => Self::Dependency(error),
+            IssueError::Gone => Self::LeaseLost,
+            IssueError::Encoding(error) => Self::Illegal(error.to_string()),
         }
-        Err(contended(self.work))
     }
 }
 

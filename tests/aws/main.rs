@@ -12,4 +12,5 @@ mod demo;
 mod deployment;
 mod health;
 mod input;
+mod operate;
 mod stop;

@@ -7,6 +7,7 @@
 mod bound;
 mod executor;
 mod forgery;
+mod operate;
 mod park;
 mod redrive;
 mod spy;
