@@ -177,13 +177,17 @@ async fn trap_14_a_leftover_of_a_discarded_record_is_deleted_unrun() {
         world.wait_until("the delete", deletes).await;
         worker.crash().await;
         let id = RecordId::from(&sent);
-        assert_eq!(world.operate(Move::Discard, named(&[id.clone()])).await.moved, 1);
+        assert_eq!(world.operate(Move::Discard, named(std::slice::from_ref(&id))).await.moved, 1);
         if is_taken_since {
             world.send("bad one").await;
         }
         let runs = world.runs_of(&id);
         world.work(&Faults::new()).await;
-        assert_eq!(world.states(&[id.clone()]), [State::Discarded], "taken: {is_taken_since}");
+        assert_eq!(
+            world.states(std::slice::from_ref(&id)),
+            [State::Discarded],
+            "taken: {is_taken_since}"
+        );
         assert_eq!(world.runs_of(&id), runs, "taken: {is_taken_since}");
     }
 }
@@ -229,7 +233,7 @@ async fn trap_24_a_copy_that_was_purged_is_rescued_with_a_token_that_counts() {
     assert_eq!((record.state, record.blocked), (State::Quarantined, Some(Blocked::Rescued)));
     assert!(record.token_sent.is_some());
     world.sweep().await;
-    world.assert_none_lost(&[id.clone()]).await;
+    world.assert_none_lost(std::slice::from_ref(&id)).await;
     world.handler.set_fixed(true);
     tokio::time::advance(Duration::from_secs(61)).await;
     assert_eq!(world.redrive(policy()).await.counts.resolved, 1);
