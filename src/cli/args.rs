@@ -77,12 +77,21 @@ pub enum Command {
     /// Go on with a run that is paused, has tripped, or whose executor died.
     #[command(after_help = "Example:\n  redrive resume")]
     Resume(cmd::resume::Resume),
-    /// End an open run that nobody executes. What it has not sent stays parked.
+    /// Send nothing more of a run for now; `resume` goes on.
+    #[command(after_help = "Example:\n  redrive pause --note 'the database is slow'")]
+    Pause(cmd::pause::Pause),
+    /// Set the highest rate of an open run.
+    #[command(after_help = "Example:\n  redrive set-rate 5")]
+    SetRate(cmd::set_rate::SetRate),
+    /// End an open run. What it has not sent stays parked.
     #[command(after_help = "Example:\n  redrive abort --note 'wrong selection'")]
     Abort(cmd::abort::Abort),
     /// Say where a run is.
     #[command(after_help = "Example:\n  redrive status\n  redrive --json status | jq .phase")]
     Status(cmd::report::Status),
+    /// Follow a run until it stops.
+    #[command(after_help = "Example:\n  redrive watch")]
+    Watch(cmd::watch::Watch),
     /// List the runs of this source, newest first.
     #[command(after_help = "Example:\n  redrive runs")]
     Runs(cmd::runs::Runs),
@@ -90,6 +99,23 @@ pub enum Command {
     #[command(after_help = "Example:\n  redrive report\n  \
         redrive report --expect-file must-be-resolved.txt")]
     Report(cmd::report::Report),
+    /// Give quarantined records up: they are kept, leave the DLQ, and can be restored.
+    #[command(after_help = "Example:\n  redrive discard 5f1c2a --execute --note 'test data'\n  \
+        redrive discard --code NOT_FOUND --since 2h --note 'deleted accounts'")]
+    Discard(cmd::discard::Discard),
+    /// Take the discarding of records back: they are quarantined again.
+    #[command(
+        after_help = "Example:\n  redrive restore 5f1c2a --execute --note 'needed after all'"
+    )]
+    Restore(cmd::restore::Restore),
+    /// Say that the work of quarantined records is done; of discarded ones, if they are named.
+    #[command(after_help = "Example:\n  redrive resolve 5f1c2a --execute --note 'booked by hand'")]
+    Resolve(cmd::resolve::Resolve),
+    /// Take redriven records back to quarantine whose copies are lost.
+    #[command(
+        after_help = "Example:\n  redrive rescue --older 6h --execute --note 'the source was purged'"
+    )]
+    Rescue(cmd::rescue::Rescue),
     /// Reconcile the DLQ with the ledger, now.
     #[command(after_help = "Example:\n  redrive sweep")]
     Sweep(cmd::sweep::Sweep),

@@ -5,9 +5,11 @@
 
 mod args;
 mod cmd;
+mod confirm;
 #[cfg(feature = "local")]
 mod demo;
 mod exit;
+mod operate;
 mod patience;
 mod redrive;
 mod render;

@@ -19,6 +19,8 @@ use crate::domain::ramp::{Phase, RampPolicy, Trip};
 use crate::domain::run::{Counts, Run, RunError, State};
 use crate::domain::time::{Mono, Wall};
 use crate::port::clock::Clock;
+use crate::port::evidence::Stored;
+use crate::service::audit::By;
 use crate::service::redrive::{Progress, RedriveError, Redriver, Report};
 use crate::service::settings::Ports;
 use crate::service::start::{StartError, prepare_sweep};
@@ -60,7 +62,8 @@ fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
     number.ok_or_else(|| format!("write a number from {least} to {most}"))
 }
 
-fn rate(text: &str) -> Result<f64, String> {
+/// Reads sends a second.
+pub(super) fn rate(text: &str) -> Result<f64, String> {
     number(text, 0.01, 10_000.0)
 }
 
@@ -153,6 +156,42 @@ async fn ports(world: &World) -> Result<Ports, CliError> {
     })
 }
 
+/// Chance for the ids of one command.
+pub(super) fn chance() -> Result<StdRng, CliError> {
+    let seed = system::seed().map_err(|e| CliError::Failed(e.to_string()))?;
+    tracing::debug!(seed, "chance");
+    Ok(StdRng::seed_from_u64(seed))
+}
+
+/// Who acts, and why.
+pub(super) async fn by(world: &World, note: Option<&String>) -> By {
+    By { operator: world.operator().await, note: note.cloned() }
+}
+
+/// Reads a reason: one that says something.
+pub(super) fn note(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("say why".to_owned()),
+        note => Ok(note.to_owned()),
+    }
+}
+
+/// Why no other run can start: which one is open, whose it is, and since when.
+pub(super) async fn is_open(redriver: &Redriver, id: RunId) -> Result<CliError, CliError> {
+    let Some(run) = redriver.find(Some(&id)).await?.map(Stored::into_inner) else {
+        return Ok(RedriveError::Open(id).into());
+    };
+    let (state, since, by) = (run.state.name(), run.started_at.to_rfc3339(), &run.operator);
+    let holder = match run.held_by(redriver.clock.wall()) {
+        Some(lease) => format!("{} executes it", lease.owner),
+        None => "nobody executes it".to_owned(),
+    };
+    Ok(CliError::TryAgain(format!(
+        "run {id} of this source is open: {state}, started {since} by {by}; {holder}: see `redrive \
+         status`, then `redrive resume` or `redrive abort`"
+    )))
+}
+
 impl From<RedriveError> for CliError {
     fn from(error: RedriveError) -> Self {
         let text = error.to_string();
@@ -161,6 +200,7 @@ impl From<RedriveError> for CliError {
             RedriveError::NoRun(_) => Self::NotFound(text),
             RedriveError::Open(_)
             | RedriveError::Fenced(_)
+            | RedriveError::Unheard(_)
             | RedriveError::Refused { why: RunError::Held { .. }, .. } => Self::TryAgain(text),
             RedriveError::Refused { .. }
             | RedriveError::PlanHash { .. }
@@ -177,7 +217,7 @@ pub(super) fn exit_of(report: &Report) -> Exit {
 /// The run that a command is about.
 pub(super) async fn find(redriver: &Redriver, id: Option<&RunId>) -> Result<Run, CliError> {
     let found = redriver.find(id).await?;
-    found.map(crate::port::evidence::Stored::into_inner).ok_or_else(|| {
+    found.map(Stored::into_inner).ok_or_else(|| {
         let queue = redriver.source.name();
         CliError::NotFound(format!("no run of {queue} yet: see `redrive start --help`"))
     })
@@ -286,16 +326,22 @@ impl<'a> StatusShape<'a> {
     }
 }
 
+/// Canary or ramp, as counters tell.
+fn phase_of(run: &Run, counts: &Counts) -> Phase {
+    let outcomes = counts.resolved.saturating_add(counts.failed_again);
+    if outcomes < u64::from(run.policy.canary) { Phase::Canary } else { Phase::Ramp }
+}
+
+/// Where a run was when its item was written last.
+pub(super) fn progress(run: &Run) -> Progress {
+    let phase = phase_of(run, &run.counts);
+    Progress { phase, rate: run.rate, window: run.window, counts: run.counts }
+}
+
 /// Where a run is, as its counters tell.
 fn phase(report: &Report) -> &'static str {
-    let Counts { resolved, failed_again, .. } = report.counts;
     match report.run.state {
-        State::Running
-            if resolved.saturating_add(failed_again) < u64::from(report.run.policy.canary) =>
-        {
-            name_of(Phase::Canary)
-        }
-        State::Running => name_of(Phase::Ramp),
+        State::Running => name_of(phase_of(&report.run, &report.counts)),
         state @ (State::Paused | State::Completed | State::Tripped | State::Aborted) => {
             state.name()
         }
@@ -349,6 +395,19 @@ pub(super) fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
         true => writeln!(out, "balanced: planned is the sum of all outcomes"),
         false => writeln!(out, "NOT BALANCED: planned is not the sum of all outcomes"),
     }
+}
+
+/// Prints where a run is.
+pub(super) fn print_status(json: bool, report: &Report) -> Result<(), CliError> {
+    let mut out = io::stdout().lock();
+    if json {
+        return render::json(&mut out, &StatusShape::new(report));
+    }
+    text(&mut out, report)?;
+    if report.run.state == State::Tripped {
+        writeln!(out, "tripped: fix the cause, then `redrive resume {}`", report.run.id)?;
+    }
+    Ok(())
 }
 
 /// Prints a report.

@@ -10,6 +10,7 @@ use crate::domain::id::{RecordId, Sha256Hex};
 use crate::domain::selection::Selection;
 use crate::domain::time::Wall;
 use crate::service::query::Parked;
+use crate::service::scope::Scope;
 
 /// Which records.
 #[derive(Debug, clap::Args)]
@@ -64,13 +65,14 @@ impl When {
 }
 
 impl Select {
+    /// Whether nothing is selected.
+    pub(super) fn is_empty(&self) -> bool {
+        self.selection().is_empty() && self.since.is_none() && self.until.is_none() && !self.all
+    }
+
     /// Demands that something is selected.
     pub(super) fn needed(&self) -> Result<(), CliError> {
-        let nothing = self.selection() == Selection::default()
-            && self.since.is_none()
-            && self.until.is_none()
-            && !self.all;
-        if nothing {
+        if self.is_empty() {
             return Err(CliError::Usage(
                 "nothing is selected: name --code, --reason, --label, --since, --until, --key or \
                  --record, or --all"
@@ -100,6 +102,12 @@ impl Select {
     /// How many are selected at most.
     pub(super) fn limit(&self) -> u64 {
         self.limit.unwrap_or(u64::MAX)
+    }
+
+    /// All of it.
+    pub(super) fn scope(&self, now: Wall) -> Scope {
+        let (selection, parked) = (self.selection(), self.parked(now));
+        Scope { selection, parked, silent: None, limit: self.limit }
     }
 }
 

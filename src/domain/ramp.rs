@@ -125,6 +125,12 @@ impl Ramp {
         self.rate
     }
 
+    /// Sets the highest rate. A rate above it comes down at once; one below it grows as before.
+    pub const fn set_max_rate(&mut self, max_rate: f64) {
+        self.policy.max_rate = max_rate;
+        self.rate = self.rate.min(max_rate);
+    }
+
     /// How many copies may be in doubt.
     #[must_use]
     pub fn window(&self) -> u32 {
@@ -209,7 +215,7 @@ impl Ramp {
     }
 
     fn floor(&self) -> f64 {
-        self.policy.start_rate.min(1.0)
+        self.policy.start_rate.min(1.0).min(self.policy.max_rate)
     }
 }
 

@@ -253,17 +253,22 @@ pub enum Step {
 }
 
 /// Why an event was refused.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Refusal {
     /// This run had the record already.
+    #[error("this run had it already")]
     HadAlready,
     /// The record is not quarantined any more.
+    #[error("it is not quarantined any more")]
     Moved,
     /// A run has it.
+    #[error("run {} has it", .0.as_ref().map_or("of another time", RunId::as_str))]
     InRun(Option<RunId>),
     /// It is redriven: rescue it first.
+    #[error("its copy is on its way: rescue it first")]
     RescueFirst,
     /// The event is about another park token, run or n.
+    #[error("it has changed since")]
     Outdated,
 }
 

@@ -65,8 +65,8 @@ pub struct ExecutorLease {
     pub until: Wall,
 }
 
-/// What an operator asks of the executor.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+/// What an operator asks of the executor, in the order in which one outdoes the other.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Desired {
     /// Send nothing more for now.
@@ -92,7 +92,7 @@ pub struct Run {
     pub state: State,
     /// Why it tripped, if it did.
     pub tripped: Option<Trip>,
-    /// The bounds it was started with.
+    /// The bounds it was started with; the highest rate may be set anew.
     pub policy: RampPolicy,
     /// The cap on redrives it was started with.
     pub max_redrives: u32,
@@ -145,6 +145,10 @@ pub enum Event {
     Complete,
     /// An operator ends it.
     Abort,
+    /// An operator asks something of its executor.
+    Ask(Desired),
+    /// An operator sets the highest rate, in sends a second.
+    SetRate(f64),
 }
 
 /// The kind of an [`Event`], for the table.
@@ -162,6 +166,10 @@ pub enum EventKind {
     Complete,
     /// [`Event::Abort`]
     Abort,
+    /// [`Event::Ask`]
+    Ask,
+    /// [`Event::SetRate`]
+    SetRate,
 }
 
 /// Why an event changes nothing.
@@ -176,7 +184,7 @@ pub enum RunError {
         until: Wall,
     },
     /// The table lists no such event in this state.
-    #[error("a run that is {state:?} has no {event:?}")]
+    #[error("a run that is {} has no {event:?}", state.name())]
     Illegal {
         /// The state.
         state: State,
@@ -246,6 +254,8 @@ impl Event {
             Self::Trip(_) => EventKind::Trip,
             Self::Complete => EventKind::Complete,
             Self::Abort => EventKind::Abort,
+            Self::Ask(_) => EventKind::Ask,
+            Self::SetRate(_) => EventKind::SetRate,
         }
     }
 }
@@ -263,7 +273,14 @@ impl Run {
         self.rev == other.rev && self.fence == other.fence
     }
 
-    /// What an event makes of it.
+    /// Whether this is `written` with nothing but operators' wishes since.
+    #[must_use]
+    pub fn is_with_wishes(&self, written: &Self) -> bool {
+        let Self { rev, desired, policy, .. } = written;
+        Self { rev: *rev, desired: *desired, policy: *policy, ..self.clone() } == *written
+    }
+
+    /// What an event makes of it. What ends or begins an execution answers what was asked of it.
     ///
     /// # Errors
     /// Nothing may be written: see [`RunError`].
@@ -279,6 +296,7 @@ impl Run {
                 }
                 next.state = State::Running;
                 next.tripped = None;
+                next.desired = None;
                 next.fence = self.fence.saturating_add(1);
                 next.lease = Some(ExecutorLease { owner: owner.clone(), until: now.plus(*lease) });
             }
@@ -286,36 +304,43 @@ impl Run {
                 let held = next.lease.as_mut().ok_or_else(illegal)?;
                 held.until = now.plus(*lease);
             }
-            (State::Running, Event::Pause) => {
-                next.state = State::Paused;
-                next.lease = None;
-            }
+            (State::Running, Event::Pause) => next.stop(State::Paused),
             (State::Running, Event::Trip(why)) => {
-                next.state = State::Tripped;
+                next.stop(State::Tripped);
                 next.tripped = Some(*why);
-                next.lease = None;
             }
             (State::Running, Event::Complete) => {
-                next.state = State::Completed;
-                next.lease = None;
+                next.stop(State::Completed);
                 next.ended_at = Some(now);
             }
             (State::Running, Event::Abort) => {
-                next.state = State::Aborted;
-                next.lease = None;
+                next.stop(State::Aborted);
                 next.ended_at = Some(now);
             }
-            (State::Completed | State::Aborted, Event::Claim { .. })
+            (State::Running, Event::Ask(desired)) => {
+                next.desired = self.desired.max(Some(*desired));
+            }
+            (State::Running | State::Paused | State::Tripped, Event::SetRate(most)) => {
+                next.policy.max_rate = *most;
+            }
+            (State::Completed | State::Aborted, Event::Claim { .. } | Event::SetRate(_))
             | (
                 State::Paused | State::Completed | State::Tripped | State::Aborted,
                 Event::Extend { .. }
                 | Event::Pause
                 | Event::Trip(_)
                 | Event::Complete
-                | Event::Abort,
+                | Event::Abort
+                | Event::Ask(_),
             ) => return Err(illegal()),
         }
         Ok(next)
+    }
+
+    fn stop(&mut self, state: State) {
+        self.state = state;
+        self.lease = None;
+        self.desired = None;
     }
 }
 

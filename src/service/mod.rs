@@ -3,9 +3,12 @@
 //! One task a message (`process`), one owner of what is in hand (`consumer`), one of deletes
 //! (`deleter`). Nothing here knows AWS; nothing here decides what the domain can.
 
+pub mod audit;
 pub mod consumer;
+pub mod operate;
 pub mod query;
 pub mod redrive;
+pub mod scope;
 pub mod settings;
 pub mod shutdown;
 pub mod start;
@@ -23,9 +26,10 @@ mod held;
 mod hold;
 mod insist;
 mod intake;
-mod issue;
 mod keeper;
 mod line;
+mod original;
 mod park;
 mod process;
+mod token;
 mod work;

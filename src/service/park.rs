@@ -17,17 +17,18 @@ use bytes::Bytes;
 use rand::rngs::StdRng;
 
 use crate::domain::entry::{Entry, Event};
-use crate::domain::id::{LeaseToken, ParkToken};
+use crate::domain::failure::ErrorClass;
+use crate::domain::id::{LeaseToken, ParkToken, RecordId};
 use crate::domain::record::{self, Parking, Record, Step};
 use crate::domain::token::Original;
-use crate::port::error::PortError;
+use crate::port::error::{PortError, Target};
 use crate::port::evidence::{Deletable, Stored};
 use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
 use crate::service::evidence::{self, Cause};
 use crate::service::held::{Held, Interrupted, persevere};
-use crate::service::issue::{Issue, contended};
 use crate::service::keeper::LiveLease;
 use crate::service::settings::Context;
+use crate::service::token::Issuer;
 use crate::service::work::Work;
 
 /// How often a record may change under a parking.
@@ -262,11 +263,18 @@ impl Park<'_> {
         let Work { body, attributes, group_id, trace_header, .. } = self.work;
         let (trace_header, group_id) = (trace_header.as_deref(), group_id.as_deref());
         let original = Original { body, attributes, trace_header, group_id };
-        let issue = Issue { ctx: self.ctx, record: &self.work.content.origin, original };
-        issue.send_and_mark(lease, stored).await
+        let until = || lease.get().trusted_until();
+        let issuer = Issuer::of(self.ctx, &until);
+        Ok(issuer.issue(&self.work.content.origin, stored, &original).await?)
     }
 }
 
 fn may_come_back_unsent(record: &Record) -> bool {
     record.state == record::State::Redriving && record.token_sent.is_none()
+}
+
+/// Others write this record all the time: the message comes back.
+fn contended(record: &RecordId) -> Interrupted {
+    let id = record.as_str();
+    PortError::new(ErrorClass::Transient, Target::DynamoDb, "park", id, "Contended").into()
 }

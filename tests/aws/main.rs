@@ -13,4 +13,5 @@ mod demo;
 mod deployment;
 mod health;
 mod input;
+mod operate;
 mod stop;

@@ -18,6 +18,7 @@ mod park;
 mod protocol;
 mod ramp;
 mod record_table;
+mod run_table;
 mod search;
 mod step;
 mod sweep;

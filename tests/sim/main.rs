@@ -12,6 +12,7 @@ mod fifo;
 mod forgery;
 mod hold;
 mod lease;
+mod operate;
 mod park;
 mod redrive;
 mod spy;

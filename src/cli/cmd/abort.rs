@@ -5,6 +5,7 @@ use crate::cli::exit::{CliError, Exit};
 use crate::cli::redrive;
 use crate::cli::world::World;
 use crate::domain::id::RunId;
+use crate::service::redrive::Wish;
 
 /// Arguments of `abort`.
 #[derive(Debug, clap::Args)]
@@ -12,8 +13,8 @@ pub struct Abort {
     /// The run; without it the open one.
     #[arg(value_parser = run_id)]
     run: Option<RunId>,
-    /// Why, for the log.
-    #[arg(long, value_name = "TEXT", required = true)]
+    /// Why, for the audit trail.
+    #[arg(long, value_name = "TEXT", required = true, value_parser = redrive::note)]
     note: String,
 }
 
@@ -21,8 +22,9 @@ impl Abort {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let redriver = redrive::redriver(world).await?;
         let run = redrive::find_open(&redriver, self.run.as_ref()).await?;
-        let run = redriver.abort(redriver.claim(&run).await?).await?;
-        tracing::info!(run_id = %run.id, note = self.note, "run aborted");
+        let by = redrive::by(world, Some(&self.note)).await;
+        let run = redriver.ask(&run, Wish::Abort, &by, &mut redrive::chance()?).await?;
+        tracing::info!(run_id = %run.id, state = run.state.name(), "run ended");
         redrive::print(json, &redriver.report(&run).await?)?;
         Ok(Exit::Ok)
     }

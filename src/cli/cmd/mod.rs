@@ -3,21 +3,28 @@
 pub(super) mod abort;
 #[cfg(feature = "local")]
 pub(super) mod demo;
+pub(super) mod discard;
 pub(super) mod init;
 #[cfg(feature = "local")]
 pub(super) mod local;
 pub(super) mod ls;
+pub(super) mod pause;
 pub(super) mod payload;
 pub(super) mod plan;
 pub(super) mod record;
 pub(super) mod report;
+pub(super) mod rescue;
+pub(super) mod resolve;
+pub(super) mod restore;
 pub(super) mod resume;
 pub(super) mod runs;
+pub(super) mod set_rate;
 pub(super) mod setup;
 pub(super) mod show;
 pub(super) mod start;
 pub(super) mod stats;
 pub(super) mod sweep;
+pub(super) mod watch;
 pub(super) mod worker;
 
 use std::path::Path;
@@ -54,8 +61,13 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
         }
         Command::Start(command) => command.run(&World::connect(file).await?, json).await,
         Command::Resume(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Pause(command) => command.run(&World::connect(file).await?, json).await,
+        Command::SetRate(command) => command.run(&World::connect(file).await?, json).await,
         Command::Abort(command) => command.run(&World::connect(file).await?, json).await,
         Command::Status(command) => {
+            unless_interrupted(file, async |world| command.run(world, json).await).await
+        }
+        Command::Watch(command) => {
             unless_interrupted(file, async |world| command.run(world, json).await).await
         }
         Command::Runs(command) => {
@@ -64,6 +76,10 @@ pub(super) async fn run(args: Args) -> Result<Exit, CliError> {
         Command::Report(command) => {
             unless_interrupted(file, async |world| command.run(world, json).await).await
         }
+        Command::Discard(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Restore(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Resolve(command) => command.run(&World::connect(file).await?, json).await,
+        Command::Rescue(command) => command.run(&World::connect(file).await?, json).await,
         Command::Sweep(command) => command.run(&World::connect(file).await?, json).await,
     }
 }

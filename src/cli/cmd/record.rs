@@ -13,7 +13,7 @@ use crate::port::vault::Vault as _;
 use crate::service::query::{Found, find};
 
 /// The record whose id, prefix of an id, or payload hash `text` is.
-pub(super) async fn one(world: &World, text: &str) -> Result<(RecordId, Record), CliError> {
+pub(in crate::cli) async fn one(world: &World, text: &str) -> Result<(RecordId, Record), CliError> {
     let (ledger, now) = (world.ledger(), world.now());
     match until_answered(async || find(&ledger, text, now).await).await? {
         Found::One(id, record) => Ok((id, *record)),

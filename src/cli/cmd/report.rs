@@ -1,16 +1,14 @@
 //! `report` and `status`: what became of a run's records.
 
 use std::collections::BTreeSet;
-use std::io;
 use std::path::PathBuf;
 
 use super::resume::run_id;
+use super::watch;
 use crate::cli::exit::{CliError, Exit};
-use crate::cli::redrive::{self, StatusShape};
-use crate::cli::render;
+use crate::cli::redrive;
 use crate::cli::world::World;
 use crate::domain::id::RunId;
-use crate::domain::run::State;
 
 /// Arguments of `report`.
 #[derive(Debug, clap::Args)]
@@ -29,6 +27,9 @@ pub struct Status {
     /// The run; without it the open one, else the newest.
     #[arg(value_parser = run_id)]
     run: Option<RunId>,
+    /// Show its progress until it stops, as `watch` does.
+    #[arg(long)]
+    follow: bool,
 }
 
 impl Report {
@@ -58,21 +59,11 @@ impl Report {
 impl Status {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let redriver = redrive::redriver(world).await?;
-        let run = redrive::find(&redriver, self.run.as_ref()).await?;
-        let report = redriver.report(&run).await?;
-        let mut out = io::stdout().lock();
-        if json {
-            render::json(&mut out, &StatusShape::new(&report))?;
-        } else {
-            redrive::text(&mut out, &report)?;
-            if report.run.state == State::Tripped {
-                let id = &report.run.id;
-                io::Write::write_fmt(
-                    &mut out,
-                    format_args!("tripped: fix the cause, then `redrive resume {id}`\n"),
-                )?;
-            }
+        if self.follow {
+            return watch::follow(&redriver, self.run.as_ref(), json).await;
         }
+        let run = redrive::find(&redriver, self.run.as_ref()).await?;
+        redrive::print_status(json, &redriver.report(&run).await?)?;
         Ok(Exit::Ok)
     }
 }

@@ -12,6 +12,9 @@ pub struct Resume {
     /// The run; without it the open one.
     #[arg(value_parser = run_id)]
     run: Option<RunId>,
+    /// Why, for the audit trail.
+    #[arg(long, value_name = "TEXT", value_parser = redrive::note)]
+    note: Option<String>,
 }
 
 /// Reads a run id.
@@ -23,7 +26,8 @@ impl Resume {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let redriver = redrive::redriver(world).await?;
         let run = redrive::find_open(&redriver, self.run.as_ref()).await?;
-        let run = redriver.claim(&run).await?;
+        let by = redrive::by(world, self.note.as_ref()).await;
+        let run = redriver.resume(&run, &by, &mut redrive::chance()?).await?;
         tracing::info!(run_id = %run.get().id, fence = run.get().fence, "run resumed");
         start::execute(&redriver, run, json).await
     }

@@ -1,12 +1,11 @@
 //! `start`: opens a run and executes it in the foreground.
 
-use std::io::{self, IsTerminal as _, Write as _};
+use std::io::{self, Write as _};
 
-use rand::SeedableRng as _;
-use rand::rngs::StdRng;
 use tokio_util::sync::CancellationToken;
 
 use super::plan;
+use crate::cli::confirm::confirmed;
 use crate::cli::exit::{CliError, Exit};
 use crate::cli::redrive::{self, Display, RampFlags, ReportShape};
 use crate::cli::render;
@@ -16,7 +15,6 @@ use crate::domain::id::Sha256Hex;
 use crate::domain::run::Run;
 use crate::port::evidence::Stored;
 use crate::service::redrive::{Opening, RedriveError, Redriver};
-use crate::system;
 
 /// Arguments of `start`.
 #[derive(Debug, clap::Args)]
@@ -46,7 +44,7 @@ impl Start {
         let policy = self.ramp.policy(&world.config.redriver)?;
         let redriver = redrive::redriver(world).await?;
         if let Some(open) = redriver.runs.open_run().await? {
-            return Err(RedriveError::Open(open).into());
+            return Err(redrive::is_open(&redriver, open).await?);
         }
         let draft = plan::draft(world, &redriver, &self.select).await?;
         if draft.plan.records().is_empty() {
@@ -55,7 +53,7 @@ impl Start {
         if !self.execute {
             // With --json, stdout holds one value: the plan.
             plan::print(json, &redriver, &draft, &policy).await?;
-            if !confirmed(redriver.source.name().as_str()).await? {
+            if !confirmed(redriver.source.name().as_str(), "send these").await? {
                 let mut err = io::stderr().lock();
                 writeln!(err, "nothing was sent: add --execute to do it")?;
                 return Ok(Exit::Ok);
@@ -68,9 +66,12 @@ impl Start {
             max_redrives: world.config.limits.max_redrives,
             plan_hash: self.plan_hash.clone(),
         };
-        let seed = system::seed().map_err(|e| CliError::Failed(e.to_string()))?;
-        let run = redriver.open(&draft, opening, &mut StdRng::seed_from_u64(seed)).await?;
-        tracing::info!(run_id = %run.get().id, seed, "run started");
+        let run = match redriver.open(&draft, opening, &mut redrive::chance()?).await {
+            Ok(run) => run,
+            Err(RedriveError::Open(open)) => return Err(redrive::is_open(&redriver, open).await?),
+            Err(error) => return Err(error.into()),
+        };
+        tracing::info!(run_id = %run.get().id, "run started");
         execute(&redriver, run, json).await
     }
 }
@@ -83,27 +84,6 @@ fn nothing_to_do(json: bool) -> Result<Exit, CliError> {
         writeln!(out, "nothing to do: no quarantined record is selected")?;
     }
     Ok(Exit::Ok)
-}
-
-/// Asks for the queue's name on a terminal.
-async fn confirmed(queue: &str) -> Result<bool, CliError> {
-    if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
-        return Ok(false);
-    }
-    write!(io::stderr().lock(), "type the queue's name ({queue}) to send these: ")?;
-    // A thread of its own, so that Ctrl-C is heard while it waits.
-    let answer = tokio::task::spawn_blocking(|| {
-        let mut answer = String::new();
-        io::stdin().read_line(&mut answer).map(|_| answer)
-    });
-    tokio::select! {
-        biased;
-        _ = tokio::signal::ctrl_c() => Err(CliError::Interrupted),
-        answer = answer => {
-            let answer = answer.map_err(|e| CliError::Failed(e.to_string()))??;
-            Ok(answer.trim() == queue)
-        }
-    }
 }
 
 /// Executes a run in the foreground with its progress, then reports it. Ctrl-C brings the batch in hand

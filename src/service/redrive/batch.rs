@@ -14,6 +14,7 @@ use crate::port::error::PortError;
 use crate::port::evidence::Stored;
 use crate::port::ledger::{Expect, RecordWrite, WriteError, write_record};
 use crate::port::queue::{Accepted, EntryError};
+use crate::service::original;
 
 /// How often a send whose answer is unknown is made.
 const SENDS: u32 = 5;
@@ -73,35 +74,15 @@ impl Redriver {
         id: &RecordId,
         record: &Record,
     ) -> Result<Option<Envelope>, RedriveError> {
-        let key = &record.envelope;
-        let unsendable = |why: &str| {
-            tracing::warn!(record_id = %id, envelope = %key, why, "record cannot be sent");
-            Ok(None)
-        };
-        if !key.as_str().starts_with(&envelope::folder(&self.prefix, self.queue())) {
-            return unsendable("the envelope is outside the vault");
-        }
-        let get = || async {
-            match self.vault.get(key).await {
-                Ok(bytes) => Ok(Ok(bytes)),
-                Err(e) if concerns_one_object(&e) => Ok(Err(e.code().to_owned())),
-                Err(e) => Err(e),
-            }
-        };
-        let bytes = match self.insist(get).await? {
-            Ok(bytes) => bytes,
-            Err(code) => return unsendable(&code),
-        };
-        match Envelope::decode(&bytes) {
-            Ok(envelope) if envelope.record_id != *id => {
-                unsendable("the envelope is of another record")
-            }
-            Ok(envelope) if envelope.body_sha256() != record.payload_sha256 => {
-                unsendable("the envelope's body is not the one that was parked")
-            }
-            Ok(envelope) => Ok(Some(envelope)),
-            Err(e) => unsendable(&e.to_string()),
-        }
+        let folder = envelope::folder(&self.prefix, self.queue());
+        let vault = self.vault.as_ref();
+        let fetched = self.insist(|| original::fetch(vault, &folder, id, record)).await?;
+        Ok(fetched
+            .inspect_err(|why| {
+                let key = &record.envelope;
+                tracing::warn!(record_id = %id, envelope = %key, why, "record cannot be sent");
+            })
+            .ok())
     }
 
     /// The copy of a record that is redriving.
@@ -252,18 +233,6 @@ impl Redriver {
 fn put(settled: &mut [Option<Sent>], index: usize, sent: Sent) {
     if let Some(place) = settled.get_mut(index) {
         *place = Some(sent);
-    }
-}
-
-/// Whether an error of the vault is about this object and not about the vault.
-fn concerns_one_object(error: &PortError) -> bool {
-    match error.class() {
-        ErrorClass::NotFound => error.code() != "NoSuchBucket",
-        ErrorClass::Denied | ErrorClass::Invalid => true,
-        ErrorClass::Throttled
-        | ErrorClass::Transient
-        | ErrorClass::ConditionLost
-        | ErrorClass::Bug => false,
     }
 }
 

@@ -16,7 +16,9 @@ use crate::domain::selection::Selection;
 use crate::domain::time::Wall;
 use crate::port::evidence::Stored;
 use crate::port::runs::OpenError;
+use crate::service::audit::{Act, By};
 use crate::service::query::{Parked, Records};
+use crate::service::scope::Scope;
 
 /// What a run would do.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +33,8 @@ pub struct Draft {
     pub cutoff: Wall,
     /// When the oldest DLQ message of these was accepted.
     pub oldest_token: Option<Wall>,
+    /// What was asked for.
+    pub scope: Scope,
 }
 
 /// What a run is opened with.
@@ -61,6 +65,12 @@ impl Redriver {
         max_redrives: u32,
     ) -> Result<Draft, RedriveError> {
         let cutoff = self.clock.wall();
+        let scope = Scope {
+            selection: selection.clone(),
+            parked,
+            limit: Some(limit).filter(|limit| *limit != u64::MAX),
+            ..Scope::default()
+        };
         let until = parked.until.map_or(cutoff, |until| until.min(cutoff));
         let parked = Parked { until: Some(until), ..parked };
         let mut records = Records::new(self.ledger.as_ref(), &[RecordState::Quarantined], parked);
@@ -73,7 +83,7 @@ impl Redriver {
             oldest_token = [oldest_token, record.token_sent].into_iter().flatten().min();
             planned.push(Planned { record_id, error_code: record.error_code });
         }
-        Ok(Draft { plan: Plan::new(planned), by_code, at_cap, cutoff, oldest_token })
+        Ok(Draft { plan: Plan::new(planned), by_code, at_cap, cutoff, oldest_token, scope })
     }
 
     /// Freezes the plan and opens the run, executed by us from the start.
@@ -124,6 +134,8 @@ impl Redriver {
             started_at: now,
             ended_at: None,
         };
+        let by = By { operator: run.operator.clone(), note: run.note.clone() };
+        self.audit(Act::Start, &run, &by, Some(&draft.scope), rng).await?;
         match self.insist(|| self.runs.open(&run)).await {
             Ok(stored) => Ok(stored),
             Err(OpenError::Held(id)) => Err(RedriveError::Open(id)),

@@ -1,6 +1,6 @@
 //! The executor of a run: one loop that reads outcomes, decides by the ramp, and sends the next batch.
 //!
-//! A tick: outcomes, then whether to stop, then the lease, then a batch. The batch in hand is always
+//! A tick: outcomes, then what operators ask, then whether to stop, then the lease, then a batch. The batch in hand is always
 //! brought to its end before the loop stops.
 
 use std::collections::BTreeSet;
@@ -11,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::{Ready, Sent, Taken};
 use super::outcome::Tracked;
+use super::wish::LISTEN_EVERY;
 use super::{RedriveError, Redriver};
 use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::pacer::Pacer;
 use crate::domain::ramp::{Outcome, Phase, Pressure, Ramp};
 use crate::domain::record::{EarlierSend, Record};
-use crate::domain::run::{self, Counts, Event, OutcomeLine, Run, Standing};
+use crate::domain::run::{self, Counts, Desired, Event, OutcomeLine, Run, Standing};
 use crate::domain::time::Mono;
 use crate::port::evidence::Stored;
 use crate::port::ledger::{Condition, RecordWrite, WriteError};
@@ -63,6 +64,7 @@ pub(super) struct Executor<'a> {
     pub(super) read_at: Option<Mono>,
     pub(super) written_at: Mono,
     pub(super) swept_at: Mono,
+    pub(super) heard_at: Mono,
 }
 
 impl Executor<'_> {
@@ -74,6 +76,7 @@ impl Executor<'_> {
         loop {
             self.read_outcomes().await?;
             watch(self.progress());
+            self.listen().await?;
             let now = self.now();
             if let Some(why) = self.ramp.trip(self.in_doubt(), now) {
                 self.end(Event::Trip(why), stop).await?;
@@ -83,7 +86,11 @@ impl Executor<'_> {
                 self.end(Event::Complete, stop).await?;
                 break;
             }
-            if stop.is_cancelled() {
+            if self.run.desired == Some(Desired::Abort) {
+                self.end(Event::Abort, stop).await?;
+                break;
+            }
+            if stop.is_cancelled() || self.run.desired == Some(Desired::Pause) {
                 self.end(Event::Pause, stop).await?;
                 break;
             }
@@ -143,6 +150,9 @@ impl Executor<'_> {
     /// Takes the next `count` records of the plan and sends what can be sent of them.
     async fn send_batch(&mut self, count: usize) -> Result<(), RedriveError> {
         for _ in 0..TRIES {
+            if self.run.desired.is_some() {
+                return Ok(());
+            }
             let indices: Vec<usize> = (self.place..self.tracked.len()).take(count).collect();
             let ids: Vec<RecordId> = indices.iter().filter_map(|i| self.id(*i)).collect();
             let records = self.redriver.read_records(&ids).await?;
@@ -168,10 +178,15 @@ impl Executor<'_> {
                 return self.send_taken(writes, stored).await;
             }
         }
+        Err(self.contended("take"))
+    }
+
+    /// What is to be written changes faster than it can be written.
+    fn contended(&self, operation: &'static str) -> RedriveError {
         let id = self.run.id.as_str();
         let class = crate::domain::failure::ErrorClass::Transient;
         let target = crate::port::error::Target::DynamoDb;
-        Err(crate::port::error::PortError::new(class, target, "take", id, "Contended").into())
+        crate::port::error::PortError::new(class, target, operation, id, "Contended").into()
     }
 
     pub(super) fn id(&self, index: usize) -> Option<RecordId> {
@@ -201,8 +216,21 @@ impl Executor<'_> {
                 Ok(Some(stored))
             }
             Err(TakeError::Lost { run: Condition::Held, .. }) => Ok(None),
-            Err(TakeError::Lost { run: Condition::Lost(_), .. }) => {
-                Err(RedriveError::Fenced(self.run.id.clone()))
+            Err(TakeError::Lost { run: Condition::Lost(current), .. }) => {
+                let current = current.map(|current| current.into_inner());
+                match current {
+                    // Our own take, whose answer was lost, and a wish since.
+                    Some(current) if current.is_with_wishes(&next) => {
+                        let ids: Vec<_> = records.iter().map(|write| write.id.clone()).collect();
+                        let stored = self.redriver.read_records(&ids).await?;
+                        self.heed(Some(current.clone()))?;
+                        self.run = current;
+                        self.place = place;
+                        self.written_at = self.now();
+                        Ok(stored.into_iter().collect())
+                    }
+                    current => self.heed(current).map(|()| None),
+                }
             }
             Err(TakeError::Unknown(e)) => Err(e.into()),
         }
@@ -354,26 +382,39 @@ impl Executor<'_> {
     }
 
     pub(super) async fn write(&mut self, event: &Event) -> Result<(), RedriveError> {
-        let next = self.next_run(event)?;
-        let runs = &self.redriver.runs;
-        match self.redriver.insist(|| runs.put_run(&self.run, &next)).await {
-            Ok(stored) => {
-                self.run = stored.into_inner();
-                self.written_at = self.now();
-                Ok(())
-            }
-            Err(WriteError::Lost(_)) => Err(RedriveError::Fenced(self.run.id.clone())),
-            Err(WriteError::Unknown(e)) => Err(e.into()),
+        for _ in 0..TRIES {
+            let next = self.next_run(event)?;
+            let runs = &self.redriver.runs;
+            let written = match self.redriver.insist(|| runs.put_run(&self.run, &next)).await {
+                Ok(stored) => stored.into_inner(),
+                Err(WriteError::Lost(current)) => match current.map(|run| run.into_inner()) {
+                    // Our own write, whose answer was lost, and a wish since.
+                    Some(current) if current.is_with_wishes(&next) => current,
+                    current => {
+                        self.heed(current)?;
+                        continue;
+                    }
+                },
+                Err(WriteError::Unknown(e)) => return Err(e.into()),
+            };
+            self.run = written;
+            self.written_at = self.now();
+            return Ok(());
         }
+        Err(self.contended("write"))
     }
 
     /// Ends the execution with its last word. A run that does not go on sweeps first, so that the DLQ's
-    /// depth is true; a stop leaves what is left of that to the next sweep.
+    /// depth is true; a stop, or whatever an operator asks, leaves what is left of that to the next sweep.
     async fn end(&mut self, event: Event, stop: &CancellationToken) -> Result<(), RedriveError> {
         self.write_down().await?;
         let given_up = self.now().plus(SWEEP_PATIENCE);
-        let last = event != Event::Pause;
-        while last && !self.sweep_whole(stop).await? && self.now() < given_up {
+        let last = matches!(event, Event::Complete | Event::Trip(_));
+        while last
+            && self.run.desired.is_none()
+            && !self.sweep_whole(stop).await?
+            && self.now() < given_up
+        {
             self.keep_lease().await?;
             tokio::select! {
                 biased;
@@ -410,9 +451,12 @@ impl Executor<'_> {
             tokio::select! {
                 biased;
                 swept = &mut pass => break swept,
-                () = tokio::time::sleep(redriver.lease.div_f64(LEASE_PARTS)), if kept.is_ok() => {
+                () = tokio::time::sleep(LISTEN_EVERY), if kept.is_ok() => {
                     kept = self.keep_lease().await;
-                    if kept.is_err() {
+                    if kept.is_ok() {
+                        kept = self.listen().await;
+                    }
+                    if kept.is_err() || self.run.desired.is_some() {
                         stop.cancel();
                     }
                 }

@@ -16,6 +16,7 @@ mod executor;
 mod outcome;
 mod report;
 mod takeover;
+mod wish;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,6 +24,7 @@ use std::time::Duration;
 pub use draft::{Draft, Opening};
 pub use executor::Progress;
 pub use report::{Report, Trouble};
+pub use wish::Wish;
 
 use crate::domain::id::{QueueName, RunId, Sha256Hex};
 use crate::domain::run::RunError;
@@ -86,6 +88,9 @@ pub enum RedriveError {
         /// Why.
         why: RunError,
     },
+    /// Its executor lives and did not answer a wish in time; it is still asked.
+    #[error("the executor of run {0} has not answered yet: see `redrive status {0}`")]
+    Unheard(RunId),
     /// There is no such run.
     #[error("there is no run {0}")]
     NoRun(RunId),

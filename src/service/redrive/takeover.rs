@@ -22,14 +22,16 @@ impl Redriver {
     /// # Errors
     /// The run is closed, or another executor holds it.
     pub async fn claim(&self, run: &Run) -> Result<Stored<Run>, RedriveError> {
-        let event = Event::Claim { owner: self.owner.clone(), lease: self.lease };
-        let refused = |why| RedriveError::Refused { id: run.id.clone(), why };
-        let next = run.apply(&event, self.clock.wall()).map_err(refused)?;
+        let next = self.next(run, &self.claiming())?;
         match self.insist(|| self.runs.put_run(run, &next)).await {
             Ok(stored) => Ok(stored),
             Err(WriteError::Lost(_)) => Err(RedriveError::Fenced(run.id.clone())),
             Err(WriteError::Unknown(e)) => Err(e.into()),
         }
+    }
+
+    pub(super) fn claiming(&self) -> Event {
+        Event::Claim { owner: self.owner.clone(), lease: self.lease }
     }
 
     /// Executes a run that is ours until it is completed, trips, or is stopped (then it is paused).
@@ -87,6 +89,7 @@ impl Redriver {
             read_at: None,
             written_at: now,
             swept_at: now,
+            heard_at: now,
             tracked,
             run: Run { outcome_objects: objects, ..run },
         })

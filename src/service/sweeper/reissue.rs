@@ -17,9 +17,9 @@ use crate::domain::record::{self, Event, Parking, Record, State, Step};
 use crate::domain::token::Original;
 use crate::port::evidence::Stored;
 use crate::port::ledger::{Expect, Range, RecordWrite, SHARDS, Shard, WriteError, write_record};
-use crate::service::held::{Interrupted, persevere};
-use crate::service::issue::Issue;
+use crate::service::held::persevere;
 use crate::service::keeper::LiveLease;
+use crate::service::token::{IssueError, Issuer};
 
 impl Pass<'_> {
     /// Walks the index, if this is a full sweep.
@@ -145,9 +145,10 @@ impl Sweeper {
             trace_header: envelope.message.trace_header.as_deref(),
             group_id: envelope.message.group_id.as_deref(),
         };
-        match (Issue { ctx, record: id, original }).send_and_mark(&lease, stored).await {
+        let until = || lease.get().trusted_until();
+        match Issuer::of(ctx, &until).issue(id, stored, &original).await {
             Ok(marked) => Ok(Some(marked)),
-            Err(Interrupted::LeaseLost | Interrupted::Stopped) => Ok(None),
+            Err(IssueError::Gone) => Ok(None),
             Err(error) => Err(error.to_string()),
         }
     }
