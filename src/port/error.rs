@@ -154,3 +154,20 @@ impl fmt::Display for PortError {
 }
 
 impl std::error::Error for PortError {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_names_the_call_the_object_and_what_to_look_at() {
+        let error =
+            |code| PortError::new(ErrorClass::Transient, Target::Sqs, "Call", "orders", code);
+        let plain = error("InternalError").with_request_id(Some("r-1".to_owned()));
+        assert_eq!(plain.to_string(), "SQS Call on orders: InternalError (request r-1)");
+        for skewed in ["RequestTimeTooSkewed", "InvalidSignatureException"] {
+            assert!(error(skewed).to_string().contains("clock skew"), "{skewed}");
+        }
+        assert!(error("OverLimit").to_string().contains("not an empty queue"));
+    }
+}
