@@ -199,8 +199,11 @@ impl Process<'_> {
             }
             Claimed::FinishParking(entry) => {
                 let mut park = Park { ctx: self.ctx, work: &work, rng: &mut self.rng };
-                let deletable = park.resume(self.lease, entry.get()).await?;
-                Ok(Met::Settled(Settled::Delete(deletable), Outcome::Silent))
+                let resumed = park.resume(self.lease, entry.get()).await;
+                if resumed.is_err() {
+                    self.ctx.telemetry.meter.add(Counter::ParkFailed, 1);
+                }
+                Ok(Met::Settled(Settled::Delete(resumed?), Outcome::Silent))
             }
             Claimed::Mismatch => {
                 let cause = Cause::mismatch(&work.key);

@@ -12,6 +12,10 @@ mod harness;
 #[path = "../harness/wire/mod.rs"]
 mod wire;
 
+mod case_a;
+mod case_b;
+mod case_c;
+mod case_f;
 mod cost;
 mod proxy;
 mod script;

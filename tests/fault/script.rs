@@ -1,6 +1,6 @@
 //! A handler that does what the body says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
@@ -15,6 +15,8 @@ pub(crate) struct Run {
     pub(crate) record_id: String,
     pub(crate) message_id: String,
     pub(crate) attempt: u32,
+    pub(crate) receive_count: Option<u32>,
+    pub(crate) at: tokio::time::Instant,
     pub(crate) body: String,
 }
 
@@ -26,6 +28,19 @@ pub(crate) struct Script {
     seen: Mutex<BTreeMap<String, usize>>,
     /// How long runs take, in turn.
     takes: Mutex<Vec<Duration>>,
+    /// Whether everything fails, and may succeed later.
+    is_sick: Mutex<bool>,
+    running: Mutex<BTreeSet<String>>,
+    overlaps: Mutex<usize>,
+}
+
+/// A run that has begun; dropped, it has ended.
+struct Running<'a>(&'a Script, String);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.lock().unwrap().remove(&self.1);
+    }
 }
 
 impl Script {
@@ -36,6 +51,24 @@ impl Script {
     /// From now on runs take so long, in turn.
     pub(crate) fn set_takes(&self, takes: impl IntoIterator<Item = Duration>) {
         *self.takes.lock().unwrap() = takes.into_iter().collect();
+    }
+
+    /// From now on everything fails for a while, or not any more.
+    pub(crate) fn set_sick(&self, is_sick: bool) {
+        *self.is_sick.lock().unwrap() = is_sick;
+    }
+
+    /// How often a run of a message began before an earlier one of it had ended.
+    pub(crate) fn overlaps(&self) -> usize {
+        *self.overlaps.lock().unwrap()
+    }
+
+    fn begin(&self, job: &Job) -> Running<'_> {
+        let id = job.message_id.to_string();
+        if !self.running.lock().unwrap().insert(id.clone()) {
+            *self.overlaps.lock().unwrap() += 1;
+        }
+        Running(self, id)
     }
 
     fn takes(&self) -> Duration {
@@ -55,6 +88,8 @@ impl Script {
             record_id: job.record_id.to_string(),
             message_id,
             attempt: job.attempt,
+            receive_count: job.receive_count,
+            at: tokio::time::Instant::now(),
             body: body.clone(),
         });
         (body, *before - 1)
@@ -73,10 +108,12 @@ impl Handler for Script {
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
         let (body, before) = self.note(job);
+        let _running = self.begin(job);
         let takes = self.takes();
         pass(if body.starts_with("slow") { Duration::from_secs(100) } else { takes }).await;
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
         match body.get(..3) {
+            _ if *self.is_sick.lock().unwrap() => failed(Failure::transient("SICK", "try later")),
             Some("bad") => failed(Failure::permanent("BAD", "text with \u{0} and \u{1b}[31m")),
             Some("nev") => failed(Failure::transient("NEVER", "try later")),
             Some("fla") if before == 0 => failed(Failure::transient("FLAKY", "try later")),
