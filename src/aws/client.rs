@@ -160,6 +160,15 @@ mod tests {
     use crate::domain::failure::ErrorClass;
 
     #[test]
+    fn case_b2_every_wait_has_an_attempt_that_outlives_it() {
+        for wait in (1..=20).map(Duration::from_secs) {
+            let attempt = receive_timeouts(wait).operation_attempt_timeout().unwrap();
+            assert!(attempt >= wait + Duration::from_secs(5), "{wait:?} {attempt:?}");
+        }
+        assert!(ATTEMPT_TIMEOUT <= Duration::from_secs(10), "other calls have a short limit");
+    }
+
+    #[test]
     fn a_receive_outlives_its_long_poll() {
         let timeouts = receive_timeouts(Duration::from_secs(20));
         assert_eq!(timeouts.operation_attempt_timeout(), Some(Duration::from_secs(30)));

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use async_trait::async_trait;
-use aws_sdk_dynamodb::types::AttributeValue;
+use aws_sdk_dynamodb::types::{AttributeValue, TimeToLiveStatus};
 
 use super::client::Aws;
 use super::condition;
@@ -21,7 +21,7 @@ use crate::port::error::PortError;
 use crate::port::evidence::Stored;
 use crate::port::index::{PAGE_RECORDS, bounds};
 use crate::port::ledger::{
-    Cursor, EntryWrite, Ledger, Page, Range, RecordWrite, Shard, TransactError, WriteError,
+    Cursor, EntryWrite, Expiry, Ledger, Page, Range, RecordWrite, Shard, TransactError, WriteError,
 };
 
 /// The index of records by state.
@@ -134,6 +134,19 @@ impl Ledger for AwsLedger {
         let records = answer.items().iter().map(|item| self.listed(item));
         let next = answer.last_evaluated_key().map(|key| self.cursor(key)).transpose()?;
         Ok(Page { records: records.collect::<Result<_, _>>()?, next })
+    }
+
+    async fn expiry(&self) -> Result<Expiry, PortError> {
+        let described = self.table.client.describe_time_to_live().table_name(&self.table.name);
+        let described = described.send().await;
+        let described = described.map_err(|e| self.table.call("DescribeTimeToLive").failed(&e))?;
+        let Some(ttl) = described.time_to_live_description else { return Ok(Expiry::Off) };
+        Ok(match (ttl.time_to_live_status, ttl.attribute_name) {
+            (Some(TimeToLiveStatus::Enabled | TimeToLiveStatus::Enabling), Some(name)) => {
+                if name == EXPIRES_AT { Expiry::Ours } else { Expiry::Other(name) }
+            }
+            _ => Expiry::Off,
+        })
     }
 
     async fn identity(&self) -> Result<Option<String>, PortError> {

@@ -17,16 +17,24 @@ use crate::domain::time::Wall;
 pub(super) fn received(raw: Message) -> Option<Received> {
     let system = raw.attributes.unwrap_or_default();
     let text = |name: System| system.get(&name).cloned();
-    let number = |name: System| system.get(&name).and_then(|digits| digits.parse::<u64>().ok());
+    let number = |name: System| system.get(&name).and_then(|digits| digits.parse::<u32>().ok());
+    let time = |name: System| {
+        let told = system.get(&name)?;
+        let time = Wall::told_in_ms(told);
+        if time.is_none() {
+            tracing::warn!(attribute = name.as_str(), "a time that is not in epoch milliseconds");
+        }
+        time
+    };
     let attributes = raw.message_attributes.unwrap_or_default();
     Some(Received {
         message_id: MessageId::new(raw.message_id?).ok()?,
         receipt: ReceiptHandle::new(raw.receipt_handle?),
         body: raw.body.unwrap_or_default(),
         attributes: attributes.into_iter().map(|(name, value)| (name, attribute(value))).collect(),
-        sent: number(System::SentTimestamp).map(Wall::from_ms),
-        first_received: number(System::ApproximateFirstReceiveTimestamp).map(Wall::from_ms),
-        receive_count: number(System::ApproximateReceiveCount).and_then(|n| u32::try_from(n).ok()),
+        sent: time(System::SentTimestamp),
+        first_received: time(System::ApproximateFirstReceiveTimestamp),
+        receive_count: number(System::ApproximateReceiveCount),
         group_id: text(System::MessageGroupId),
         deduplication_id: text(System::MessageDeduplicationId),
         sequence_number: text(System::SequenceNumber),

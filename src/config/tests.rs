@@ -104,6 +104,17 @@ fn problems_name_place_key_and_range() {
 }
 
 #[test]
+fn case_b6_a_wait_that_sqs_refuses_is_refused_at_start_with_its_range() {
+    for wait in ["40s", "21s", "0s"] {
+        let error = read(&with("source", &format!("wait = \"{wait}\"")), &[]).unwrap_err();
+        assert!(error.contains(&format!("{wait} is outside 1s..20s")), "{error}");
+    }
+    assert!(read(&with("source", "wait = \"-1s\""), &[]).is_err_and(|e| e.contains("source.wait")));
+    let longest = read(&with("source", "wait = \"20s\""), &[]).unwrap();
+    assert_eq!(longest.source.wait, std::time::Duration::from_secs(20));
+}
+
+#[test]
 fn the_environment_goes_before_the_file() {
     let environment = [
         ("REDRIVE_SOURCE_QUEUE", "from-env"),

@@ -386,3 +386,35 @@ impl Entry {
         self.history.drain(..excess);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn claim(token: &str, holder: &str) -> Claim {
+        Claim {
+            token: LeaseToken::new(token).unwrap(),
+            holder: MessageId::new(holder).unwrap(),
+            owner: "worker".into(),
+            payload_sha256: Sha256Hex::of(b"{}"),
+            lease: Duration::from_secs(5),
+            remember: Duration::from_secs(30 * 86_400),
+        }
+    }
+
+    #[test]
+    fn case_f3_a_claim_of_five_seconds_holds_at_four_nine_and_not_at_five_one() {
+        let now = Wall::from_ms(1_700_000_000_250);
+        let Claimed::Take(first) = Entry::claim(None, &claim("one", "m-1"), now) else {
+            panic!("an absent entry is free")
+        };
+        assert_eq!(first.expires_at_secs, now.as_secs() + 30 * 86_400, "epoch seconds");
+        let State::InProgress { lease_until } = first.state else { panic!("{first:?}") };
+        assert_eq!(lease_until.as_ms(), 1_700_000_005_250, "epoch milliseconds");
+        let after = |ms| {
+            Entry::claim(Some(&first), &claim("two", "m-2"), now.plus(Duration::from_millis(ms)))
+        };
+        assert_eq!(after(4_900), Claimed::Refused { until: lease_until });
+        assert!(matches!(after(5_100), Claimed::Take(_)));
+    }
+}

@@ -113,6 +113,20 @@ mod tests {
     }
 
     #[test]
+    fn case_f2_time_that_is_over_is_not_time_without_end() {
+        for timeout in [1, 10, 43_200].map(Duration::from_secs) {
+            let lease = Lease::received(at(0), timeout);
+            for now in [0, 1, 8, 9, 10, 11, 50_000].map(at) {
+                let left = lease.trust_left(now);
+                assert_eq!(lease.is_trusted(now), left > Duration::ZERO, "{timeout:?} {now:?}");
+                assert!(left <= timeout);
+            }
+        }
+        assert!(!Lease::received(at(5), Duration::ZERO).is_trusted(at(5)));
+        assert!(!Lease::received(at(0), Duration::from_secs(60)).lost().is_trusted(at(0)));
+    }
+
+    #[test]
     fn extensions_stop_before_twelve_hours() {
         let timeout = Duration::from_secs(60);
         let mut lease = Lease::received(at(0), timeout);

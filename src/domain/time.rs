@@ -31,6 +31,14 @@ impl Wall {
         Self(ms)
     }
 
+    /// A point that a service told as epoch milliseconds; `None` if the digits are of another unit or none:
+    /// before 2001 as milliseconds, which seconds of today are.
+    #[must_use]
+    pub fn told_in_ms(digits: &str) -> Option<Self> {
+        let ms: u64 = digits.parse().ok()?;
+        (ms >= 1_000_000_000_000 && ms < 100_000_000_000_000).then_some(Self(ms))
+    }
+
     /// Milliseconds since the epoch.
     #[must_use]
     pub const fn as_ms(self) -> u64 {
@@ -118,6 +126,26 @@ impl Mono {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn case_b10_times_are_read_in_milliseconds_and_ages_are_never_negative() {
+        let sent = Wall::told_in_ms("1701176278493").unwrap();
+        assert_eq!(sent.to_rfc3339(), "2023-11-28T12:57:58.493Z");
+        for other in ["1701176278", "-1", "", "abc", "1701176278493000", "0"] {
+            assert_eq!(Wall::told_in_ms(other), None, "{other}");
+        }
+        let retention = Duration::from_secs(345_600);
+        for skew in [0, 120] {
+            let skew = Duration::from_secs(skew);
+            assert_eq!(sent.minus(skew).since(sent), Duration::ZERO, "never negative");
+            assert_eq!(sent.plus(skew).since(sent), skew);
+            let left = sent.plus(retention).since(sent.plus(skew));
+            assert_eq!(left, retention - skew);
+        }
+        // The hour that Europe's clocks skip.
+        let change = Wall::from_rfc3339("2024-03-31T01:30:00.000Z").unwrap();
+        assert_eq!(change.to_rfc3339(), "2024-03-31T01:30:00.000Z");
+    }
 
     #[test]
     fn rfc3339_has_milliseconds_and_comes_back() {

@@ -172,6 +172,12 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
         after: Option<&Cursor>,
     ) -> Result<Page, PortError>;
 
+    /// Which attribute DynamoDB's TTL goes by.
+    ///
+    /// # Errors
+    /// The call failed.
+    async fn expiry(&self) -> Result<Expiry, PortError>;
+
     /// The fingerprint of the identity strategy in force for this source.
     ///
     /// # Errors
@@ -187,6 +193,17 @@ pub trait Ledger: Send + Sync + std::fmt::Debug {
         fingerprint: &str,
         replaces: Option<&str>,
     ) -> Result<String, PortError>;
+}
+
+/// What makes the ledger forget.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Expiry {
+    /// The attribute that every entry and record carries for it.
+    Ours,
+    /// Another one: what is ours is kept for ever, or lost too early.
+    Other(String),
+    /// Nothing: the ledger grows.
+    Off,
 }
 
 /// Puts one entry; our own earlier try counts as success.

@@ -3,6 +3,7 @@
 use crate::domain::delivery::Limits;
 use crate::domain::envelope;
 use crate::port::error::PortError;
+use crate::port::ledger::Expiry;
 use crate::port::queue::QueueFacts;
 use crate::service::settings::{Context, Ports, Settings};
 use crate::telemetry::Telemetry;
@@ -37,6 +38,7 @@ pub async fn prepare(ports: Ports, settings: Settings) -> Result<Context, StartE
     ports.vault.check(&envelope::folder(&settings.prefix, ports.source.name())).await?;
     ports.handler.check().await.map_err(StartError::Handler)?;
     warn_of(source.redrive_policy.as_ref().map(|policy| policy.max_receive_count));
+    warn_of_expiry(ports.ledger.expiry().await);
     fit(ports, settings, source, &dlq)
 }
 
@@ -138,6 +140,21 @@ fn check_identity(ports: &Ports, settings: &Settings, in_force: &str) -> Result<
     Err(StartError::Misfit(format!(
         "the ledger of {name} is keyed by \"{in_force}\", the configuration says \"{ours}\": set identity.key back, or run `redrive setup --change-identity` if it is meant"
     )))
+}
+
+/// A ledger that forgets wrongly is trouble for later: said, and no reason not to start.
+fn warn_of_expiry(expiry: Result<Expiry, PortError>) {
+    match expiry {
+        Ok(Expiry::Ours) => {}
+        Ok(Expiry::Other(attribute)) => tracing::warn!(
+            attribute,
+            "the ledger's TTL goes by another attribute than expires_at: entries are never swept, or too early; set the table's TTL attribute to expires_at"
+        ),
+        Ok(Expiry::Off) => tracing::warn!(
+            "the ledger's TTL is off, so it grows: turn it on for the attribute expires_at"
+        ),
+        Err(error) => tracing::warn!(%error, "whether the ledger's TTL is right is not known"),
+    }
 }
 
 #[cfg(test)]

@@ -17,8 +17,8 @@ use crate::port::error::PortError;
 use crate::port::evidence::Stored;
 use crate::port::index::{PAGE_RECORDS, bounds, shard_of, sort_key};
 use crate::port::ledger::{
-    Condition, Cursor, EntryWrite, Expect, Ledger, Page, Range, RecordWrite, Shard, TransactError,
-    WriteError,
+    Condition, Cursor, EntryWrite, Expect, Expiry, Ledger, Page, Range, RecordWrite, Shard,
+    TransactError, WriteError,
 };
 
 /// The ledger of one source, in memory.
@@ -182,6 +182,10 @@ impl Ledger for SimLedger {
         let next = last.map(|(key, id, _)| Cursor { id: (*id).clone(), sort_key: key.clone() });
         let records = rows.into_iter().map(|(_, id, record)| (id.clone(), record.clone()));
         Ok(Page { records: records.collect(), next })
+    }
+
+    async fn expiry(&self) -> Result<Expiry, PortError> {
+        Ok(Expiry::Ours)
     }
 
     async fn identity(&self) -> Result<Option<String>, PortError> {

@@ -144,3 +144,87 @@ fn records_that_do_not_exist_and_wrong_words_have_their_own_codes() {
         assert!(!output.stderr.is_empty(), "{args:?}");
     }
 }
+
+/// Turns the TTL of this world's table to another attribute.
+async fn turn_ttl(world: &World, attribute: &str) {
+    use aws_sdk_dynamodb::types::TimeToLiveSpecification;
+    let keys = aws_sdk_dynamodb::config::Credentials::new("test", "test", None, None, "test");
+    let client = aws_sdk_dynamodb::Client::from_conf(
+        aws_sdk_dynamodb::Config::builder()
+            .behavior_version(aws_sdk_dynamodb::config::BehaviorVersion::latest())
+            .region(aws_sdk_dynamodb::config::Region::new("us-east-1"))
+            .endpoint_url(world.endpoint())
+            .credentials_provider(keys)
+            .build(),
+    );
+    for (enabled, name) in [(false, "expires_at"), (true, attribute)] {
+        let ttl = TimeToLiveSpecification::builder().enabled(enabled).attribute_name(name);
+        let request = client.update_time_to_live().table_name("hooks-ledger");
+        request.time_to_live_specification(ttl.build().unwrap()).send().await.unwrap();
+    }
+}
+
+#[tokio::test]
+async fn case_f11_a_ttl_on_another_attribute_is_named_and_does_not_stop_the_worker() {
+    let world = world();
+    turn_ttl(&world, "expires").await;
+    let worker = world.worker();
+    world.wait_for_log("worker.log", "worker started");
+    let log = world.read("worker.log");
+    assert!(log.contains("expires_at") && log.contains("expires\""), "{log}");
+    assert_eq!(worker.stop().code(), Some(0));
+}
+
+#[tokio::test]
+async fn case_c4_a_limit_of_one_receive_is_warned_of() {
+    let world = world();
+    let keys = aws_sdk_sqs::config::Credentials::new("test", "test", None, None, "test");
+    let client = aws_sdk_sqs::Client::from_conf(
+        aws_sdk_sqs::Config::builder()
+            .behavior_version(aws_sdk_sqs::config::BehaviorVersion::latest())
+            .region(aws_sdk_sqs::config::Region::new("us-east-1"))
+            .endpoint_url(world.endpoint())
+            .credentials_provider(keys)
+            .build(),
+    );
+    let url = client.get_queue_url().queue_name("hooks").send().await.unwrap().queue_url.unwrap();
+    for (limit, warned) in [(5, false), (1, true)] {
+        let arn = "arn:aws:sqs:us-east-1:000000000000:hooks-dlq";
+        let policy = format!(r#"{{"deadLetterTargetArn":"{arn}","maxReceiveCount":{limit}}}"#);
+        let name = aws_sdk_sqs::types::QueueAttributeName::RedrivePolicy;
+        let request = client.set_queue_attributes().queue_url(&url).attributes(name, policy);
+        request.send().await.unwrap();
+        let log = format!("worker-{limit}.log");
+        let worker = world.start(&["worker"], &log);
+        world.wait_for_log(&log, "worker started");
+        assert_eq!(world.read(&log).contains("maxReceiveCount is 1"), warned, "{limit}");
+        assert_eq!(worker.stop().code(), Some(0));
+    }
+}
+
+#[test]
+fn case_c10_looking_changes_nothing() {
+    let world = World::new(&config(&["sh", "-c", "exit 65"], "", ""));
+    for n in 0..5 {
+        world.send(&format!("bad {n}"), std::collections::HashMap::new());
+    }
+    let worker = world.worker();
+    world.wait_for("five parked", |stats| stats["states"]["quarantined"] == 5);
+    worker.stop();
+    for n in 0..3 {
+        world.send(&format!("waiting {n}"), std::collections::HashMap::new());
+    }
+    let before = world.json(&["--json", "stats"]);
+    let id = world.json_lines(&["--json", "ls"])[0]["record_id"].as_str().unwrap().to_owned();
+    for _ in 0..10 {
+        for args in [&["stats"][..], &["ls"], &["show", &id], &["payload", &id], &["plan", "--all"]]
+        {
+            world.succeed(args);
+        }
+    }
+    world.succeed(&["sweep"]);
+    let after = world.json(&["--json", "stats"]);
+    assert_eq!((&before["source"], &before["dlq"]), (&after["source"], &after["dlq"]));
+    assert_eq!(after["dlq"]["visible"], 5, "a sweep gives back what it looked at");
+    assert_eq!(after["source"]["visible"], 3, "nobody received from the source");
+}

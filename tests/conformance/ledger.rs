@@ -6,7 +6,7 @@ use redrive::domain::entry::{Entry, State};
 use redrive::domain::id::{ParkToken, RunId};
 use redrive::domain::record::{Record, State as RecordState};
 use redrive::domain::time::Wall;
-use redrive::port::ledger::{Expect, Ledger, WriteError, write_entry, write_record};
+use redrive::port::ledger::{Expect, Expiry, Ledger, WriteError, write_entry, write_record};
 use redrive::sim::ledger::SimLedger;
 
 use crate::embedded::Embedded;
@@ -37,6 +37,7 @@ on_both!(
     a_lost_answer_is_recognised_as_our_own_write,
     of_sixteen_claims_one_wins,
     the_identity_is_put_once_and_replaced_knowingly,
+    what_is_ours_makes_the_ledger_forget,
 );
 
 /// The item that a refused write came back with.
@@ -228,4 +229,8 @@ async fn the_identity_is_put_once_and_replaced_knowingly(ledger: &Subject) {
     assert_eq!(ledger.put_identity("json:/a", Some("other")).await.unwrap(), "payload");
     assert_eq!(ledger.put_identity("json:/a", Some("payload")).await.unwrap(), "json:/a");
     assert_eq!(ledger.identity().await.unwrap().as_deref(), Some("json:/a"));
+}
+
+async fn what_is_ours_makes_the_ledger_forget(ledger: &Subject) {
+    assert_eq!(ledger.expiry().await.unwrap(), Expiry::Ours);
 }

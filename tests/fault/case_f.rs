@@ -3,9 +3,12 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use redrive::domain::failure::ErrorClass;
 use redrive::domain::message::Outgoing;
+use redrive::port::ledger::{Expiry, Ledger as _};
 use redrive::port::queue::Depth;
 use redrive::telemetry::Counter;
+use serde_json::json;
 
 use crate::script::pass;
 use crate::wire::act::{Act, Reply};
@@ -124,4 +127,30 @@ async fn case_f10_deletes_that_fail_three_times_run_nothing_twice() {
     let committed: BTreeSet<_> = world.commits().await.into_values().flatten().collect();
     assert_eq!(committed.len(), 1);
     world.assert_nothing_lost(&sent).await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn case_f11_a_ttl_on_another_attribute_is_seen() {
+    let world = world(30, 5).await;
+    let ttl = |status: &str, attribute: &str| {
+        let described = json!({ "TimeToLiveDescription": {
+            "TimeToLiveStatus": status, "AttributeName": attribute,
+        } });
+        Reply::new(200, "application/x-amz-json-1.0", described.to_string())
+    };
+    let expiry = || world.faulty.ledger.expiry();
+    assert_eq!(expiry().await, Ok(Expiry::Ours));
+    for (reply, expected) in [
+        (ttl("ENABLED", "expires"), Expiry::Other("expires".into())),
+        (ttl("DISABLED", "expires_at"), Expiry::Off),
+        (ttl("ENABLING", "expires_at"), Expiry::Ours),
+    ] {
+        let rule = Rule::on(Service::DynamoDb, "DescribeTimeToLive", Act::Answer(reply));
+        let rule = world.wire.add(rule);
+        assert_eq!(expiry().await, Ok(expected));
+        world.wire.remove(rule);
+    }
+    let denied = Act::Answer(Reply::dynamodb(400, "AccessDeniedException"));
+    world.wire.add(Rule::on(Service::DynamoDb, "DescribeTimeToLive", denied));
+    assert_eq!(expiry().await.unwrap_err().class(), ErrorClass::Denied, "said, and no more");
 }

@@ -193,3 +193,26 @@ async fn the_same_seeds_give_the_same_trace() {
     assert!(one.0.len() > 100 && one.1.len() > 5);
     assert_eq!(one, other);
 }
+
+#[tokio::test(start_paused = true)]
+async fn case_f10_failed_work_does_not_block_its_redrive_and_finished_work_is_not_done_again() {
+    let world = World::new();
+    let ids = world.park(&["bad"]).await;
+    world.handler.set_fixed(true);
+    // The same content, done while its first message waits in quarantine.
+    world.send("bad").await;
+    world.work(&Faults::new()).await;
+    let before = world.handler.runs().len();
+    let report = world.redrive(policy()).await;
+    assert_eq!((report.counts.resolved, report.counts.duplicates), (1, 1), "already done");
+    assert_eq!(world.handler.runs().len(), before);
+    world.assert_none_lost(&ids).await;
+
+    let world = World::new();
+    let ids = world.park(&["bad"]).await;
+    world.handler.set_fixed(true);
+    let report = world.redrive(policy()).await;
+    assert_eq!((report.counts.resolved, report.counts.duplicates), (1, 0));
+    assert_eq!(world.handler.runs().len(), 2, "a failed entry suppresses nothing");
+    world.assert_none_lost(&ids).await;
+}

@@ -13,7 +13,7 @@ use crate::domain::time::Wall;
 use crate::port::error::{PortError, Target};
 use crate::port::evidence::Stored;
 use crate::port::ledger::{
-    Cursor, EntryWrite, Ledger, Page, Range, RecordWrite, Shard, TransactError, WriteError,
+    Cursor, EntryWrite, Expiry, Ledger, Page, Range, RecordWrite, Shard, TransactError, WriteError,
 };
 
 /// A ledger with faults.
@@ -81,6 +81,10 @@ impl Ledger for FaultLedger {
         after: Option<&Cursor>,
     ) -> Result<Page, PortError> {
         self.around("ledger.page", self.inner.page(range, shard, after)).await
+    }
+
+    async fn expiry(&self) -> Result<Expiry, PortError> {
+        self.around("ledger.expiry", self.inner.expiry()).await
     }
 
     async fn identity(&self) -> Result<Option<String>, PortError> {
