@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use crate::domain::id::RecordId;
+use crate::domain::id::{QueueName, RecordId};
 use crate::domain::record::{Blocked, Record, State};
 use crate::domain::time::Wall;
 use crate::port::queue::Depth;
@@ -97,21 +97,21 @@ struct DepthShape {
     visible: u64,
     in_flight: u64,
     delayed: u64,
+    in_flight_saturated: bool,
 }
 
-impl From<Depth> for DepthShape {
-    fn from(depth: Depth) -> Self {
+impl DepthShape {
+    fn new((name, depth): (&QueueName, Depth)) -> Self {
         let Depth { visible, in_flight, delayed } = depth;
-        Self { visible, in_flight, delayed }
+        Self { visible, in_flight, delayed, in_flight_saturated: depth.is_saturated(name) }
     }
 }
 
 impl<'a> StatsShape<'a> {
     pub(super) fn new(
-        queue: &'a str,
         stats: &'a Stats,
-        source: Depth,
-        dlq: Option<Depth>,
+        source: (&'a QueueName, Depth),
+        dlq: Option<(&'a QueueName, Depth)>,
         first_expiry: Option<Wall>,
     ) -> Self {
         let by_code = stats.by_code.iter().map(|((code, reason), parkings)| CodeShape {
@@ -123,7 +123,7 @@ impl<'a> StatsShape<'a> {
         let mut by_code: Vec<_> = by_code.collect();
         by_code.sort_by_key(|code| std::cmp::Reverse(code.count));
         Self {
-            queue,
+            queue: source.0.as_str(),
             states: StatesShape {
                 quarantined: stats.of(State::Quarantined),
                 redriving: stats.of(State::Redriving),
@@ -133,8 +133,8 @@ impl<'a> StatsShape<'a> {
             },
             by_code,
             by_label: &stats.by_label,
-            source: source.into(),
-            dlq: dlq.map(Into::into),
+            source: DepthShape::new(source),
+            dlq: dlq.map(DepthShape::new),
             first_expiry: first_expiry.map(Wall::to_rfc3339),
             silent: stats.silent,
             resolution_rate: stats.resolution_rate(),

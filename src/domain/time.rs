@@ -36,7 +36,7 @@ impl Wall {
     #[must_use]
     pub fn told_in_ms(digits: &str) -> Option<Self> {
         let ms: u64 = digits.parse().ok()?;
-        (ms >= 1_000_000_000_000 && ms < 100_000_000_000_000).then_some(Self(ms))
+        (1_000_000_000_000..100_000_000_000_000).contains(&ms).then_some(Self(ms))
     }
 
     /// Milliseconds since the epoch.

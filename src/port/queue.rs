@@ -46,6 +46,16 @@ pub struct Depth {
     pub delayed: u64,
 }
 
+impl Depth {
+    /// Whether so many messages are in flight that receives come back empty, or as OverLimit, though others
+    /// wait: 120,000 are SQS's limit for a standard queue, 20,000 for a FIFO queue; a twentieth less counts.
+    #[must_use]
+    pub fn is_saturated(&self, queue: &QueueName) -> bool {
+        let limit: u64 = if queue.is_fifo() { 20_000 } else { 120_000 };
+        self.in_flight >= limit - limit / 20
+    }
+}
+
 /// A SendMessage that SQS accepted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Accepted {
@@ -117,4 +127,20 @@ pub trait Queue: Send + Sync + std::fmt::Debug {
         &self,
         changes: &[(ReceiptHandle, Duration)],
     ) -> Result<BatchAnswer<()>, PortError>;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn case_b5_a_queue_whose_in_flight_limit_is_reached_is_not_drained() {
+        let saturated = |name: &str, in_flight| {
+            let depth = Depth { visible: 5_000, in_flight, delayed: 0 };
+            depth.is_saturated(&QueueName::new(name).unwrap())
+        };
+        assert!(saturated("orders", 120_000) && saturated("orders", 114_000));
+        assert!(!saturated("orders", 113_999) && !saturated("orders", 0));
+        assert!(saturated("orders.fifo", 19_000) && !saturated("orders.fifo", 18_999));
+    }
 }

@@ -7,6 +7,7 @@ use crate::cli::patience::until_answered;
 use crate::cli::render::{self, Table};
 use crate::cli::shape::StatsShape;
 use crate::cli::world::World;
+use crate::domain::id::QueueName;
 use crate::domain::record::State;
 use crate::domain::time::Wall;
 use crate::port::queue::{Depth, Queue as _};
@@ -21,22 +22,24 @@ impl Stats {
         let source = world.source().await?;
         let facts = source.facts().await?;
         let dlq = match world.dlq(&facts).await? {
-            Some(dlq) => Some(dlq.facts().await?),
+            Some(dlq) => Some((dlq.facts().await?, dlq)),
             None => None,
         };
         let now = world.now();
         let ledger = world.ledger();
         let counts = until_answered(async || Counts::gather(&ledger, now).await).await?;
         let first_expiry =
-            dlq.as_ref().and_then(|dlq| counts.oldest_token.map(|sent| sent.plus(dlq.retention)));
-        let dlq_depth = dlq.map(|dlq| dlq.depth);
+            dlq.as_ref().and_then(|(dlq, _)| Some(counts.oldest_token?.plus(dlq.retention)));
+        let queues = (
+            (source.name(), facts.depth),
+            dlq.as_ref().map(|(facts, dlq)| (dlq.name(), facts.depth)),
+        );
         let mut out = io::stdout().lock();
         if json {
-            let queue = source.name().as_str();
-            let shape = StatsShape::new(queue, &counts, facts.depth, dlq_depth, first_expiry);
+            let shape = StatsShape::new(&counts, queues.0, queues.1, first_expiry);
             render::json(&mut out, &shape)?;
         } else {
-            text(&mut out, &counts, (facts.depth, dlq_depth), first_expiry)?;
+            text(&mut out, &counts, queues, first_expiry)?;
         }
         Ok(Exit::Ok)
     }
@@ -45,18 +48,26 @@ impl Stats {
 fn text(
     out: &mut impl Write,
     counts: &Counts,
-    (source, dlq): (Depth, Option<Depth>),
+    (source, dlq): ((&QueueName, Depth), Option<(&QueueName, Depth)>),
     first_expiry: Option<Wall>,
 ) -> io::Result<()> {
     let mut queues = Table::new(["QUEUE", "VISIBLE", "IN FLIGHT", "DELAYED"]);
-    for (name, depth) in [("source", Some(source)), ("dlq", dlq)] {
-        if let Some(Depth { visible, in_flight, delayed }) = depth {
+    for (name, queue) in [("source", Some(source)), ("dlq", dlq)] {
+        if let Some((_, Depth { visible, in_flight, delayed })) = queue {
             let cells = [visible, in_flight, delayed].map(|n| n.to_string());
             let [visible, in_flight, delayed] = cells;
             queues.row(out, [name.to_owned(), visible, in_flight, delayed])?;
         }
     }
     queues.flush(out)?;
+    for (queue, depth) in [Some(source), dlq].into_iter().flatten() {
+        if depth.is_saturated(queue) {
+            writeln!(
+                out,
+                "{queue}: SQS's limit of messages in flight: receives come back empty though messages wait"
+            )?;
+        }
+    }
     writeln!(out)?;
     let mut states = Table::new(["STATE", "RECORDS"]);
     for state in State::ALL {
