@@ -140,11 +140,7 @@ impl World {
         self.runtime.block_on(self.source.facts()).unwrap().depth
     }
 
-    pub(crate) fn dlq_depth(&self) -> Depth {
-        self.runtime.block_on(self.dlq.facts()).unwrap().depth
-    }
-
-    /// Everything in the DLQ, hidden from now on.
+    /// Everything in view in the DLQ, hidden from now on.
     pub(crate) fn take_dead_letters(&self) -> Vec<Received> {
         let mut all = Vec::new();
         loop {
