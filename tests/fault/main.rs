@@ -12,8 +12,14 @@ mod harness;
 #[path = "../harness/wire/mod.rs"]
 mod wire;
 
+mod case_a;
+mod case_a_delete;
+mod case_h;
+mod case_j;
 mod cost;
+mod log;
 mod proxy;
+mod receipt;
 mod script;
 mod selftest;
 mod world;

@@ -1,12 +1,13 @@
 //! A handler that does what the body says.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 use std::time::Duration;
 
 use async_trait::async_trait;
 use redrive::domain::failure::{Done, Failure};
 use redrive::port::handler::{Handler, HandlerError, Job};
+use tokio::time::Instant;
 
 /// One run of the handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +17,8 @@ pub(crate) struct Run {
     pub(crate) message_id: String,
     pub(crate) attempt: u32,
     pub(crate) body: String,
+    pub(crate) receive_count: Option<u32>,
+    pub(crate) at: Instant,
 }
 
 /// `bad…` fails for good, `flaky…` fails once a message, `never…` fails always, `panic…` panics once,
@@ -26,6 +29,18 @@ pub(crate) struct Script {
     seen: Mutex<BTreeMap<String, usize>>,
     /// How long runs take, in turn.
     takes: Mutex<Vec<Duration>>,
+    sick: Mutex<bool>,
+    running: Mutex<BTreeSet<String>>,
+    overlaps: Mutex<usize>,
+}
+
+/// A run that has begun; dropped, it has ended.
+struct Running<'a>(&'a Script, String);
+
+impl Drop for Running<'_> {
+    fn drop(&mut self) {
+        self.0.running.lock().unwrap().remove(&self.1);
+    }
 }
 
 impl Script {
@@ -36,6 +51,24 @@ impl Script {
     /// From now on runs take so long, in turn.
     pub(crate) fn set_takes(&self, takes: impl IntoIterator<Item = Duration>) {
         *self.takes.lock().unwrap() = takes.into_iter().collect();
+    }
+
+    /// From now on everything fails, and may succeed later; or not any more.
+    pub(crate) fn set_sick(&self, sick: bool) {
+        *self.sick.lock().unwrap() = sick;
+    }
+
+    /// How often a run of a message began before an earlier one of it had ended.
+    pub(crate) fn overlaps(&self) -> usize {
+        *self.overlaps.lock().unwrap()
+    }
+
+    fn begin(&self, job: &Job) -> Running<'_> {
+        let id = job.message_id.to_string();
+        if !self.running.lock().unwrap().insert(id.clone()) {
+            *self.overlaps.lock().unwrap() += 1;
+        }
+        Running(self, id)
     }
 
     fn takes(&self) -> Duration {
@@ -56,6 +89,8 @@ impl Script {
             message_id,
             attempt: job.attempt,
             body: body.clone(),
+            receive_count: job.receive_count,
+            at: Instant::now(),
         });
         (body, *before - 1)
     }
@@ -73,10 +108,12 @@ impl Handler for Script {
 
     async fn run(&self, job: &Job, _timeout: Duration) -> Result<Done, HandlerError> {
         let (body, before) = self.note(job);
+        let _running = self.begin(job);
         let takes = self.takes();
         pass(if body.starts_with("slow") { Duration::from_secs(100) } else { takes }).await;
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
         match body.get(..3) {
+            _ if *self.sick.lock().unwrap() => failed(Failure::transient("SICK", "try later")),
             Some("bad") => failed(Failure::permanent("BAD", "text with \u{0} and \u{1b}[31m")),
             Some("nev") => failed(Failure::transient("NEVER", "try later")),
             Some("fla") if before == 0 => failed(Failure::transient("FLAKY", "try later")),

@@ -33,6 +33,7 @@ use redrive::service::shutdown::Stage;
 use redrive::service::start::prepare;
 use redrive::service::worker;
 use redrive::sim::clock::SimClock;
+use redrive::telemetry::Telemetry;
 use tokio::sync::watch;
 use tokio::task::JoinHandle;
 
@@ -124,6 +125,7 @@ pub(crate) struct World {
 pub(crate) struct Worker {
     task: JoinHandle<Ending>,
     stop: watch::Sender<Stage>,
+    pub(crate) telemetry: Telemetry,
 }
 
 impl Worker {
@@ -264,7 +266,8 @@ impl World {
         let context = prepare(ports(&self.clean), self.settings.clone()).await.unwrap();
         let context = context.with_ports(replace(ports(&self.faulty)));
         let (stop, stages) = watch::channel(Stage::Running);
-        Worker { task: tokio::spawn(worker::run(context, stages, self.rng())), stop }
+        let telemetry = context.telemetry().clone();
+        Worker { task: tokio::spawn(worker::run(context, stages, self.rng())), stop, telemetry }
     }
 
     /// Chance: another for each use, the same in each run.
