@@ -85,6 +85,13 @@ impl PortError {
         self.class
     }
 
+    /// Whether a batch may have been refused as a whole for one of its entries, and each is to be tried alone.
+    #[must_use]
+    pub fn is_of_an_entry(&self) -> bool {
+        self.class == ErrorClass::Invalid
+            || matches!(self.code.as_str(), "ReceiptHandleIsInvalid" | "MessageNotInflight")
+    }
+
     /// The dependency.
     #[must_use]
     pub const fn target(&self) -> Target {

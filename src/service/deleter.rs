@@ -15,7 +15,6 @@ use futures_util::stream::FuturesUnordered;
 use tokio::sync::mpsc;
 
 use crate::domain::backoff::Backoff;
-use crate::domain::failure::ErrorClass;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::time::Mono;
 use crate::port::clock::Clock;
@@ -118,7 +117,7 @@ impl Deleter {
             }
             Err(error) => {
                 tracing::debug!(%error, entries = batch.len(), "delete failed");
-                let is_refused = error.class() == ErrorClass::Invalid;
+                let is_refused = error.is_of_an_entry();
                 let was_alone = batch.len() == 1;
                 for pending in batch {
                     match (is_refused, was_alone) {

@@ -6,7 +6,8 @@
 //! flight, so that none is ever sent after it. A lease that SQS refuses to extend is lost, and whoever
 //! watches it learns so.
 //!
-//! Calls run beside one another, so that one that hangs holds up no other message than its own ten.
+//! Calls run beside one another, so that one that hangs holds up no other message than its own ten; and what
+//! was refused together is tried again one by one, so that one bad handle costs no other its lease.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -158,6 +159,8 @@ struct Keeping {
     /// When something is to be done about it; none while a call is in flight, or when nothing is.
     due: Option<Mono>,
     in_flight: bool,
+    /// Whether it goes without company, since a call for it and others was refused.
+    alone: bool,
     end: Option<(End, oneshot::Sender<()>)>,
 }
 
@@ -187,6 +190,7 @@ struct Change {
     purpose: Purpose,
     receipt: ReceiptHandle,
     duration: Duration,
+    alone: bool,
 }
 
 /// A call that was answered, or failed as a whole.
@@ -222,7 +226,14 @@ impl Keepings {
         match command {
             Command::Keep { id, receipt, lease } => {
                 let at = lease.borrow().extend_at();
-                let keeping = Keeping { receipt, lease, due: None, in_flight: false, end: None };
+                let keeping = Keeping {
+                    receipt,
+                    lease,
+                    due: None,
+                    in_flight: false,
+                    alone: false,
+                    end: None,
+                };
                 self.all.insert(id, keeping);
                 self.schedule(id, Some(at));
             }
@@ -259,7 +270,9 @@ impl Keepings {
             self.schedule(id, None);
             changes.extend(self.change(id, lease, now));
         }
-        changes.chunks(MAX_BATCH_ENTRIES).map(<[Change]>::to_vec).collect()
+        let (alone, together): (Vec<_>, Vec<_>) = changes.into_iter().partition(|c| c.alone);
+        let together = together.chunks(MAX_BATCH_ENTRIES).map(<[Change]>::to_vec);
+        alone.into_iter().map(|change| vec![change]).chain(together).collect()
     }
 
     /// What is to be changed about a message that is due.
@@ -280,11 +293,13 @@ impl Keepings {
             }
         };
         keeping.in_flight = true;
-        Some(Change { id, purpose, receipt: keeping.receipt.clone(), duration })
+        let (receipt, alone) = (keeping.receipt.clone(), keeping.alone);
+        Some(Change { id, purpose, receipt, duration, alone })
     }
 
     fn answered(&mut self, answered: Answered, now: Mono) {
         let Answered { started, changes, answer } = answered;
+        let is_refused = matches!(&answer, Err(error) if error.is_of_an_entry());
         let answers = answer.unwrap_or_else(|error| {
             tracing::debug!(%error, entries = changes.len(), "visibility not changed");
             Vec::new()
@@ -294,6 +309,7 @@ impl Keepings {
             let answer = answers.next().unwrap_or(Err(None));
             let Some(keeping) = self.all.get_mut(&id) else { continue };
             keeping.in_flight = false;
+            keeping.alone = is_refused;
             match (purpose, &keeping.end) {
                 (Purpose::Hide, _) => self.hidden(id, answer, now),
                 (Purpose::Extend, None) => self.extended(id, started, duration, answer, now),

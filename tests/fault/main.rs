@@ -13,11 +13,16 @@ mod harness;
 mod wire;
 
 mod case_a;
+mod case_a_delete;
 mod case_b;
 mod case_c;
 mod case_f;
+mod case_h;
+mod case_j;
 mod cost;
+mod log;
 mod proxy;
+mod receipt;
 mod script;
 mod selftest;
 mod world;

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use redrive::domain::failure::{Done, Failure};
 use redrive::port::handler::{Handler, HandlerError, Job};
+use tokio::time::Instant;
 
 /// One run of the handler.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -15,9 +16,9 @@ pub(crate) struct Run {
     pub(crate) record_id: String,
     pub(crate) message_id: String,
     pub(crate) attempt: u32,
-    pub(crate) receive_count: Option<u32>,
-    pub(crate) at: tokio::time::Instant,
     pub(crate) body: String,
+    pub(crate) receive_count: Option<u32>,
+    pub(crate) at: Instant,
 }
 
 /// `bad…` fails for good, `flaky…` fails once a message, `never…` fails always, `panic…` panics once,
@@ -28,8 +29,7 @@ pub(crate) struct Script {
     seen: Mutex<BTreeMap<String, usize>>,
     /// How long runs take, in turn.
     takes: Mutex<Vec<Duration>>,
-    /// Whether everything fails, and may succeed later.
-    is_sick: Mutex<bool>,
+    sick: Mutex<bool>,
     running: Mutex<BTreeSet<String>>,
     overlaps: Mutex<usize>,
 }
@@ -53,9 +53,9 @@ impl Script {
         *self.takes.lock().unwrap() = takes.into_iter().collect();
     }
 
-    /// From now on everything fails for a while, or not any more.
-    pub(crate) fn set_sick(&self, is_sick: bool) {
-        *self.is_sick.lock().unwrap() = is_sick;
+    /// From now on everything fails, and may succeed later; or not any more.
+    pub(crate) fn set_sick(&self, sick: bool) {
+        *self.sick.lock().unwrap() = sick;
     }
 
     /// How often a run of a message began before an earlier one of it had ended.
@@ -88,9 +88,9 @@ impl Script {
             record_id: job.record_id.to_string(),
             message_id,
             attempt: job.attempt,
-            receive_count: job.receive_count,
-            at: tokio::time::Instant::now(),
             body: body.clone(),
+            receive_count: job.receive_count,
+            at: Instant::now(),
         });
         (body, *before - 1)
     }
@@ -113,7 +113,7 @@ impl Handler for Script {
         pass(if body.starts_with("slow") { Duration::from_secs(100) } else { takes }).await;
         let failed = |failure| Err(HandlerError::Failed(Box::new(failure)));
         match body.get(..3) {
-            _ if *self.is_sick.lock().unwrap() => failed(Failure::transient("SICK", "try later")),
+            _ if *self.sick.lock().unwrap() => failed(Failure::transient("SICK", "try later")),
             Some("bad") => failed(Failure::permanent("BAD", "text with \u{0} and \u{1b}[31m")),
             Some("nev") => failed(Failure::transient("NEVER", "try later")),
             Some("fla") if before == 0 => failed(Failure::transient("FLAKY", "try later")),

@@ -50,13 +50,6 @@ impl fmt::Debug for Edit {
     }
 }
 
-impl Edit {
-    /// The answer, changed.
-    pub(crate) fn apply(&self, call: &Call, answer: Response) -> Response {
-        (self.0)(call, answer)
-    }
-}
-
 impl Act {
     /// The answer is changed.
     pub(crate) fn edit(edit: impl Fn(&Call, Response) -> Response + Send + Sync + 'static) -> Self {
