@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
+use redrive::domain::dispatch::Dispatch;
 use redrive::domain::id::{MessageId, RecordId, RunId};
 use redrive::domain::ramp::RampPolicy;
 use redrive::domain::record::{self, Event, State, Step};
@@ -90,6 +91,7 @@ impl World {
         let prefix = self.settings.prefix.clone();
         Redriver {
             source: Arc::new(FaultQueue::new(self.spy.clone(), faults.clone())),
+            to: None,
             vault: vault.clone(),
             ledger: ledger.clone(),
             runs: runs.clone(),
@@ -259,6 +261,7 @@ async fn open_selected(
         note: None,
         operator: "operator".into(),
         policy,
+        dispatch: Dispatch::default(),
         max_redrives: 3,
         plan_hash: None,
     };

@@ -10,12 +10,14 @@ use std::collections::BTreeSet;
 use super::executor::Executor;
 use super::{RedriveError, Redriver};
 use crate::domain::batch::plan_batches;
+use crate::domain::dispatch::Feedback;
 use crate::domain::envelope::{self, Envelope};
 use crate::domain::failure::ErrorClass;
 use crate::domain::id::{RecordId, RunId, Sha256Hex};
 use crate::domain::message::{MAX_MESSAGE_BYTES, Outgoing};
 use crate::domain::plan::is_at_cap;
 use crate::domain::record::{self, Blocked, EarlierSend, Record, Step};
+use crate::domain::run::Run;
 use crate::domain::token::{Copy, Marker, Original, without_lineage, wrap};
 use crate::port::error::PortError;
 use crate::port::evidence::Stored;
@@ -35,7 +37,7 @@ pub(super) enum Ready {
     /// It is at its cap.
     AtCap,
     /// It cannot be sent.
-    Unsendable,
+    Unsendable(Blocked),
 }
 
 /// A record that is taken, and its copy.
@@ -97,17 +99,24 @@ impl Redriver {
     /// Gets what is to be sent of a record. Only what concerns this record alone makes it unsendable.
     pub(super) async fn ready(
         &self,
+        run: &Run,
         id: &RecordId,
         record: &Record,
-        max_redrives: u32,
     ) -> Result<Ready, RedriveError> {
-        if is_at_cap(record, max_redrives) {
+        if is_at_cap(record, run.max_redrives) {
             return Ok(Ready::AtCap);
         }
-        Ok(match self.original(id, record).await? {
-            Some(envelope) => Ready::Send(Box::new(envelope)),
-            None => Ready::Unsendable,
-        })
+        let Some(envelope) = self.original(id, record).await? else {
+            return Ok(Ready::Unsendable(Blocked::Unreadable));
+        };
+        if run.dispatch.feedback == Feedback::Queue {
+            let next = Record { redrive_count: record.redrive_count + 1, ..record.clone() };
+            if self.copy(run, id, &next, &envelope)?.body != envelope.payload.body {
+                tracing::warn!(record_id = %id, "only a pointer fits, which another's consumer cannot read");
+                return Ok(Ready::Unsendable(Blocked::Refused));
+            }
+        }
+        Ok(Ready::Send(Box::new(envelope)))
     }
 
     /// The record's original, checked; none if its envelope is missing, forbidden or corrupt.
@@ -130,7 +139,7 @@ impl Redriver {
     /// The copy of a record that is redriving.
     pub(super) fn copy(
         &self,
-        run: &RunId,
+        run: &Run,
         id: &RecordId,
         record: &Record,
         envelope: &Envelope,
@@ -138,11 +147,11 @@ impl Redriver {
         let marker = Marker::Copy(Copy {
             queue: self.queue().clone(),
             record: id.clone(),
-            run: run.clone(),
+            run: run.id.clone(),
             n: record.redrive_count,
             sent_ms: record.sent,
             sha256: Sha256Hex::of(envelope.payload.body.as_bytes()),
-            force: false,
+            force: run.dispatch.force,
         });
         let trace_header = envelope.message.trace_header.as_deref().map(without_lineage);
         let original = Original {
@@ -306,7 +315,7 @@ impl Executor<'_> {
             Ready::Send(_) | Ready::AtCap => {
                 record::Event::Take { run, max_redrives: self.run.max_redrives }
             }
-            Ready::Unsendable => record::Event::Unsendable { run, why: Blocked::Unreadable },
+            Ready::Unsendable(why) => record::Event::Unsendable { run, why: *why },
         };
         let now = self.redriver.clock.wall();
         match record::apply(Some(record), &event, self.redriver.remember, now) {

@@ -9,6 +9,7 @@ use bytes::Bytes;
 use rand::Rng;
 
 use super::{RedriveError, Redriver};
+use crate::domain::dispatch::Dispatch;
 use crate::domain::failure::ErrorCode;
 use crate::domain::id::{EnvelopeKey, IdError, RunId, Sha256Hex};
 use crate::domain::plan::{Candidate, Plan, count_groups, in_group_order};
@@ -51,6 +52,8 @@ pub struct Opening {
     pub operator: String,
     /// The bounds.
     pub policy: RampPolicy,
+    /// How copies are sent; where to is the redriver's own.
+    pub dispatch: Dispatch,
     /// The cap on redrives.
     pub max_redrives: u32,
     /// The hash that was agreed to, if one was.
@@ -138,6 +141,7 @@ impl Redriver {
             rate: opening.policy.start_rate,
             window: opening.policy.canary,
             policy: opening.policy,
+            dispatch: Dispatch { to: self.to.clone(), ..opening.dispatch },
             max_redrives: opening.max_redrives,
             place: 0,
             batch: Vec::new(),

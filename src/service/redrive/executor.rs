@@ -13,6 +13,7 @@ use super::batch::{Ready, Sent, Taken};
 use super::outcome::Tracked;
 use super::wish::LISTEN_EVERY;
 use super::{RedriveError, Redriver};
+use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::pacer::Pacer;
@@ -61,6 +62,7 @@ pub(super) struct Executor<'a> {
     pub(super) place: usize,
     pub(super) ramp: Ramp,
     pub(super) pacer: Pacer,
+    pub(super) drain: Drain,
     pub(super) read_at: Option<Mono>,
     pub(super) written_at: Mono,
     pub(super) swept_at: Mono,
@@ -75,6 +77,7 @@ impl Executor<'_> {
     ) -> Result<Run, RedriveError> {
         loop {
             self.read_outcomes().await?;
+            self.look_at_queues(stop).await?;
             watch(self.progress());
             self.listen().await?;
             let now = self.now();
@@ -166,7 +169,7 @@ impl Executor<'_> {
                     dropped.push((*index, standing, sent));
                     continue;
                 };
-                let ready = self.redriver.ready(id, record, self.run.max_redrives).await?;
+                let ready = self.redriver.ready(&self.run, id, record).await?;
                 if let Some(write) = self.taking(id, record, &ready) {
                     writes.push((*index, write, ready));
                 }
@@ -250,13 +253,13 @@ impl Executor<'_> {
                     self.learn(index, Standing::Discarded, false);
                     continue;
                 }
-                Ready::Unsendable => {
+                Ready::Unsendable(_) => {
                     self.learn(index, Standing::Errored, false);
                     continue;
                 }
             };
             let record = stored.into_inner();
-            let copy = self.redriver.copy(&self.run.id, &write.id, &record, &envelope)?;
+            let copy = self.redriver.copy(&self.run, &write.id, &record, &envelope)?;
             taken.push(Taken { index, id: write.id, record, copy });
         }
         let (before, now) = (self.in_doubt(), self.now());
@@ -274,6 +277,7 @@ impl Executor<'_> {
         earlier: EarlierSend,
     ) -> Result<(), RedriveError> {
         let copies: Vec<_> = taken.iter().map(|taken| &taken.copy).collect();
+        self.drain.disturb();
         let answers = self.redriver.send(&copies, earlier).await?;
         for (taken, sent) in taken.iter().zip(answers) {
             let settled = self.redriver.settle_send(&self.run.id, taken, &sent).await?;
@@ -342,7 +346,7 @@ impl Executor<'_> {
     fn outcome(&mut self, standing: Standing) {
         let now = self.now();
         match standing {
-            Standing::Resolved => self.ramp.outcome(Outcome::Good, now),
+            Standing::Resolved | Standing::Assumed => self.ramp.outcome(Outcome::Good, now),
             Standing::Duplicate => self.ramp.outcome(Outcome::Duplicate, now),
             Standing::FailedAgain => self.ramp.outcome(Outcome::FailedAgain, now),
             Standing::Discarded | Standing::Skipped | Standing::Errored | Standing::NotSent => {
@@ -469,7 +473,7 @@ impl Executor<'_> {
             Err(SweepError::Held { .. }) => Swept::Busy,
             Err(SweepError::Port(error)) => {
                 tracing::warn!(%error, "the sweep failed: tokens of redriven records may remain");
-                Swept::Done
+                Swept::Failed
             }
         })
     }
@@ -478,8 +482,10 @@ impl Executor<'_> {
 /// Whether a sweep was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Swept {
-    /// It was, or it failed.
+    /// It was.
     Done,
+    /// It failed.
+    Failed,
     /// Another one is under way.
     Busy,
 }
