@@ -12,8 +12,12 @@ mod harness;
 #[path = "../harness/wire/mod.rs"]
 mod wire;
 
+mod case_d10;
+mod case_g;
 mod cost;
+mod cost_redrive;
 mod proxy;
+mod redriving;
 mod script;
 mod selftest;
 mod world;

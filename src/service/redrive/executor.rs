@@ -13,6 +13,7 @@ use super::batch::{Ready, Sent, Taken};
 use super::outcome::Tracked;
 use super::wish::LISTEN_EVERY;
 use super::{RedriveError, Redriver};
+use crate::domain::dispatch::Feedback;
 use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
@@ -63,6 +64,8 @@ pub(super) struct Executor<'a> {
     pub(super) ramp: Ramp,
     pub(super) pacer: Pacer,
     pub(super) drain: Drain,
+    /// How many messages its sweeps may still look at and keep.
+    pub(super) looks: u64,
     pub(super) read_at: Option<Mono>,
     pub(super) written_at: Mono,
     pub(super) swept_at: Mono,
@@ -102,7 +105,7 @@ impl Executor<'_> {
             self.pacer.set_rate(rate, now);
             let pause = self.send_next().await?;
             if now.since(self.swept_at) >= SWEEP_EVERY {
-                self.sweep(stop).await?;
+                self.sweep(Within::Budget, stop).await?;
             }
             tokio::select! {
                 biased;
@@ -431,7 +434,7 @@ impl Executor<'_> {
 
     /// Makes a pass; says whether it can have seen all. What another one holds is in flight meanwhile.
     async fn sweep_whole(&mut self, stop: &CancellationToken) -> Result<bool, RedriveError> {
-        if self.sweep(stop).await? == Swept::Busy {
+        if self.sweep(Within::All, stop).await? == Swept::Busy {
             return Ok(false);
         }
         let dlq = self.redriver.sweeper.dlq();
@@ -446,10 +449,19 @@ impl Executor<'_> {
 
     /// Makes a pass over the DLQ, which may take longer than a lease: it is extended meanwhile. A stop, or
     /// the loss of the run, ends the pass early, with what it holds given back.
-    pub(super) async fn sweep(&mut self, stop: &CancellationToken) -> Result<Swept, RedriveError> {
+    pub(super) async fn sweep(
+        &mut self,
+        within: Within,
+        stop: &CancellationToken,
+    ) -> Result<Swept, RedriveError> {
         let redriver = self.redriver;
         let stop = stop.child_token();
-        let mut pass = pin!(redriver.sweeper.pass(u64::MAX, &stop));
+        let most = if within == Within::Budget { self.looks } else { u64::MAX };
+        if most == 0 {
+            self.swept_at = self.now();
+            return Ok(Swept::Done);
+        }
+        let mut pass = pin!(redriver.sweeper.pass(most, &stop));
         let mut kept = Ok(());
         let swept = loop {
             tokio::select! {
@@ -469,13 +481,35 @@ impl Executor<'_> {
         kept?;
         self.swept_at = self.now();
         Ok(match swept {
-            Ok(_) => Swept::Done,
+            Ok(swept) => {
+                self.looks = self.looks.saturating_sub(swept.kept);
+                Swept::Done
+            }
             Err(SweepError::Held { .. }) => Swept::Busy,
             Err(SweepError::Port(error)) => {
                 tracing::warn!(%error, "the sweep failed: tokens of redriven records may remain");
                 Swept::Failed
             }
         })
+    }
+}
+
+/// How many messages a sweep may look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    /// All.
+    All,
+    /// What is left of the run's budget for those that it looks at and keeps: each look costs requests, and
+    /// while a run is under way most of its tokens are to stay. Those of another's consumer tell outcomes,
+    /// and there the budget has no end.
+    Budget,
+}
+
+/// The budget of a run of so many records: a tenth of them, and a few for a small run.
+pub(super) fn looks(planned: usize, feedback: Feedback) -> u64 {
+    match feedback {
+        Feedback::Ledger => u64::try_from(planned / 10).unwrap_or(u64::MAX).saturating_add(100),
+        Feedback::Queue => u64::MAX,
     }
 }
 

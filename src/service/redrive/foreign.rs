@@ -8,7 +8,7 @@
 use tokio_util::sync::CancellationToken;
 
 use super::RedriveError;
-use super::executor::{Executor, Swept};
+use super::executor::{Executor, Swept, Within};
 use crate::domain::dispatch::Feedback;
 use crate::domain::ramp::Outcome;
 use crate::domain::record::{self, Record, State as RecordState, Step};
@@ -48,7 +48,7 @@ impl Executor<'_> {
 
     /// Sweeps the DLQ, and says whether it is certain that the sweep saw all.
     async fn has_all_come_back(&mut self, stop: &CancellationToken) -> Result<bool, RedriveError> {
-        let swept = self.sweep(stop).await?;
+        let swept = self.sweep(Within::All, stop).await?;
         if swept != Swept::Done || stop.is_cancelled() || self.run.desired.is_some() {
             return Ok(false);
         }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Taken;
-use super::executor::{Executor, Progress};
+use super::executor::{Executor, Progress, Within, looks};
 use super::{RedriveError, Redriver};
 use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
@@ -53,7 +53,7 @@ impl Redriver {
         let mut executor = self.executor(run).await?;
         // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
         executor.send_in_hand().await?;
-        executor.sweep(stop).await?;
+        executor.sweep(Within::Budget, stop).await?;
         executor.work(stop, watch).await
     }
 
@@ -93,6 +93,7 @@ impl Redriver {
             ramp: Ramp::new(run.policy, now),
             pacer: Pacer::new(run.policy.start_rate, now),
             drain: Drain::default(),
+            looks: looks(tracked.len(), run.dispatch.feedback),
             read_at: None,
             written_at: now,
             swept_at: now,
