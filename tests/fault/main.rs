@@ -13,6 +13,7 @@ mod harness;
 mod wire;
 
 mod case_d10;
+mod case_e;
 mod case_g;
 mod cost;
 mod cost_redrive;
