@@ -112,7 +112,7 @@ pub(super) async fn print(
 pub(super) fn overtaken(draft: &Draft) -> Option<String> {
     let groups = draft.groups.filter(|_| !draft.plan.records().is_empty())?;
     Some(format!(
-        "these records come after what their {groups} message groups have sent since: a group does not wait \
-         for what is parked; their order among themselves is kept, and each carries its first send time"
+        "the message groups of these records have gone on meanwhile ({groups} groups): what was parked comes \
+         after what they have sent since, in its own order, and each with its first send time"
     ))
 }
