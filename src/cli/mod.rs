@@ -11,6 +11,7 @@ mod demo;
 mod exit;
 mod operate;
 mod patience;
+mod ramp;
 mod redrive;
 mod render;
 mod select;

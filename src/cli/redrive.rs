@@ -13,9 +13,8 @@ use super::exit::{CliError, Exit};
 use super::render::{self, Table};
 use super::wiring;
 use super::world::World;
-use crate::config::{Feedback, Redriver as Bounds, Span};
 use crate::domain::id::RunId;
-use crate::domain::ramp::{Phase, RampPolicy, Trip};
+use crate::domain::ramp::{Phase, Trip};
 use crate::domain::run::{Counts, Run, RunError, State};
 use crate::domain::time::{Mono, Wall};
 use crate::port::clock::Clock;
@@ -27,90 +26,13 @@ use crate::service::start::{StartError, prepare_sweep};
 use crate::service::sweeper::{NoHandler, Sweeper};
 use crate::system::{self, SystemClock};
 
-/// The bounds of a run, where they differ from the configuration.
-#[derive(Debug, clap::Args)]
-#[command(next_help_heading = "Ramp")]
-pub(super) struct RampFlags {
-    /// Copies that go first.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=1_000))]
-    canary: Option<u32>,
-    /// Messages per second at first.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    start_rate: Option<f64>,
-    /// By what the rate grows in each healthy step.
-    #[arg(long, value_name = "FACTOR", value_parser = growth)]
-    growth: Option<f64>,
-    /// How long a step is, for example 30s.
-    #[arg(long, value_name = "TIME")]
-    step: Option<Span>,
-    /// Messages per second at most.
-    #[arg(long, value_name = "RATE", value_parser = rate)]
-    max_rate: Option<f64>,
-    /// Copies in doubt at most.
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..=100_000))]
-    max_in_doubt: Option<u32>,
-    /// The share of copies that failed again which stops the run.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    max_failure_ratio: Option<f64>,
-    /// How long an outcome may be awaited, for example 15m.
-    #[arg(long, value_name = "TIME")]
-    outcome_timeout: Option<Span>,
-}
-
-fn number(text: &str, least: f64, most: f64) -> Result<f64, String> {
-    let number = text.parse::<f64>().ok().filter(|n| (least..=most).contains(n));
-    number.ok_or_else(|| format!("write a number from {least} to {most}"))
-}
-
-/// Reads sends a second.
-pub(super) fn rate(text: &str) -> Result<f64, String> {
-    number(text, 0.01, 10_000.0)
-}
-
-fn growth(text: &str) -> Result<f64, String> {
-    number(text, 1.0, 100.0)
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    number(text, 0.0, 1.0)
-}
-
-impl RampFlags {
-    /// The configured bounds with these flags.
-    pub(super) fn policy(&self, bounds: &Bounds) -> Result<RampPolicy, CliError> {
-        let time =
-            |flag: Option<Span>, configured: Duration| flag.map_or(configured, |span| span.0);
-        let policy = RampPolicy {
-            canary: self.canary.unwrap_or(bounds.canary),
-            start_rate: self.start_rate.unwrap_or(bounds.start_rate),
-            growth: self.growth.unwrap_or(bounds.growth),
-            step: time(self.step, bounds.step),
-            max_rate: self.max_rate.unwrap_or(bounds.max_rate),
-            max_in_doubt: self.max_in_doubt.unwrap_or(bounds.max_in_doubt),
-            max_failure_ratio: self.max_failure_ratio.unwrap_or(bounds.max_failure_ratio),
-            max_backlog: bounds.max_backlog,
-            outcome_timeout: time(self.outcome_timeout, bounds.outcome_timeout),
-        };
-        if policy.max_rate < policy.start_rate {
-            let (start, most) = (policy.start_rate, policy.max_rate);
-            return Err(CliError::Usage(format!(
-                "the start rate {start} is above the highest rate {most}: raise --max-rate or lower \
-                 --start-rate"
-            )));
-        }
-        Ok(policy)
-    }
-}
-
 /// The redriver of this world's source.
 pub(super) async fn redriver(world: &World) -> Result<Redriver, CliError> {
-    if world.config.redriver.feedback == Feedback::Queue {
-        return Err(wiring::not_built("redriver.feedback = \"queue\""));
-    }
     let ports = ports(world).await?;
     let max_message_bytes = ports.source.facts().await?.max_message_bytes;
     Ok(Redriver {
         source: Arc::clone(&ports.source),
+        to: None,
         vault: Arc::clone(&ports.vault),
         ledger: Arc::clone(&ports.ledger),
         runs: Arc::clone(&ports.runs),
@@ -203,6 +125,7 @@ impl From<RedriveError> for CliError {
             | RedriveError::Unheard(_)
             | RedriveError::Refused { why: RunError::Held { .. }, .. } => Self::TryAgain(text),
             RedriveError::Refused { .. }
+            | RedriveError::Elsewhere { .. }
             | RedriveError::PlanHash { .. }
             | RedriveError::Unusable { .. } => Self::Failed(text),
         }
@@ -387,6 +310,10 @@ pub(super) fn text(out: &mut impl Write, report: &Report) -> io::Result<()> {
         "other: {not_sent} not sent, {in_doubt} in doubt, {discarded} discarded, {skipped} skipped, \
          {errored} errored"
     )?;
+    if counts.assumed > 0 {
+        let assumed = counts.assumed;
+        writeln!(out, "{assumed} of the resolved are assumed: they did not come back to the DLQ")?;
+    }
     for trouble in &report.troubles {
         let (kind, code, detail) = (trouble.kind, &trouble.code, render::plain(&trouble.detail));
         writeln!(out, "{}  {kind}  {code}  {detail}", trouble.record_id)?;

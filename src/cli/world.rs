@@ -97,7 +97,7 @@ impl World {
     }
 
     /// Finds a queue by its name, URL or ARN.
-    async fn queue(&self, queue: &str) -> Result<AwsQueue, CliError> {
+    pub(super) async fn queue(&self, queue: &str) -> Result<AwsQueue, CliError> {
         Ok(until_answered(async || AwsQueue::resolve(&self.aws, queue).await).await?)
     }
 

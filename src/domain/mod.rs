@@ -16,6 +16,8 @@ pub mod backoff;
 pub mod batch;
 pub mod breaker;
 pub mod delivery;
+pub mod dispatch;
+pub mod drain;
 pub mod entry;
 pub mod envelope;
 pub mod failure;

@@ -160,6 +160,11 @@ impl Ramp {
         self.canary_back = self.canary_back.saturating_add(count);
     }
 
+    /// Notes that no outcome is due: silence counts from now.
+    pub const fn heard(&mut self, now: Mono) {
+        self.waiting_since = now;
+    }
+
     /// Notes an outcome.
     pub fn outcome(&mut self, outcome: Outcome, now: Mono) {
         self.waiting_since = now;

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use super::dispatch::Dispatch;
 use super::envelope;
 use super::failure::ErrorCode;
 use super::id::{EnvelopeKey, IdError, QueueName, RecordId, RunId, Sha256Hex};
@@ -31,7 +32,8 @@ pub enum State {
     Aborted,
 }
 
-/// How a run counts its records. `planned` is the sum of all but `sent` and `duplicates`.
+/// How a run counts its records. `planned` is the sum of all but `sent`, `duplicates` and
+/// `assumed`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Counts {
     /// Records of the plan.
@@ -42,10 +44,12 @@ pub struct Counts {
     pub sent: u64,
     /// Sent, and no outcome yet.
     pub in_doubt: u64,
-    /// Their work is done; duplicates included.
+    /// Their work is done; duplicates and assumed ones included.
     pub resolved: u64,
     /// Their work was done already.
     pub duplicates: u64,
+    /// Resolved ones of which nobody has said so: see [`Standing::Assumed`].
+    pub assumed: u64,
     /// Parked again.
     pub failed_again: u64,
     /// At their cap, or given up by an operator.
@@ -94,6 +98,8 @@ pub struct Run {
     pub tripped: Option<Trip>,
     /// The bounds it was started with; the highest rate may be set anew.
     pub policy: RampPolicy,
+    /// How its copies are sent.
+    pub dispatch: Dispatch,
     /// The cap on redrives it was started with.
     pub max_redrives: u32,
     /// The rate of the last tick.
@@ -356,6 +362,8 @@ pub enum Standing {
     Resolved,
     /// Its work was done already.
     Duplicate,
+    /// Its consumer says nothing, and it did not come back.
+    Assumed,
     /// Parked again.
     FailedAgain,
     /// Given up.
@@ -374,6 +382,7 @@ impl Standing {
             Self::NotSent | Self::InDoubt => false,
             Self::Resolved
             | Self::Duplicate
+            | Self::Assumed
             | Self::FailedAgain
             | Self::Discarded
             | Self::Skipped
@@ -404,7 +413,9 @@ pub fn standing(record: Option<&Record>, run: &RunId) -> Standing {
 pub fn was_sent(record: Option<&Record>, run: &RunId, standing: Standing) -> bool {
     let ours = record.filter(|record| record.run_id.as_ref() == Some(run));
     match standing {
-        Standing::Resolved | Standing::Duplicate | Standing::FailedAgain => ours.is_some(),
+        Standing::Resolved | Standing::Duplicate | Standing::Assumed | Standing::FailedAgain => {
+            ours.is_some()
+        }
         Standing::InDoubt => ours.is_some_and(|r| r.state == record::State::Redriven),
         Standing::NotSent | Standing::Discarded | Standing::Skipped | Standing::Errored => false,
     }
@@ -463,6 +474,7 @@ impl Counts {
         in_doubt: 0,
         resolved: 0,
         duplicates: 0,
+        assumed: 0,
         failed_again: 0,
         discarded: 0,
         skipped: 0,
@@ -478,6 +490,10 @@ impl Counts {
             Standing::Resolved => &mut self.resolved,
             Standing::Duplicate => {
                 self.duplicates = self.duplicates.saturating_add(1);
+                &mut self.resolved
+            }
+            Standing::Assumed => {
+                self.assumed = self.assumed.saturating_add(1);
                 &mut self.resolved
             }
             Standing::FailedAgain => &mut self.failed_again,

@@ -14,4 +14,5 @@ mod deployment;
 mod health;
 mod input;
 mod operate;
+mod redrive;
 mod stop;

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use redrive::domain::dispatch::Dispatch;
 use redrive::domain::entry::{Claim, Claimed, Commit, Entry, Event, Step};
 use redrive::domain::failure::{Disposition, ErrorCode, Reason};
 use redrive::domain::id::{
@@ -100,6 +101,7 @@ pub(crate) fn started(name: &str) -> Run {
             max_backlog: 10_000,
             outcome_timeout: Duration::from_secs(900),
         },
+        dispatch: Dispatch::default(),
         max_redrives: 3,
         rate: 1.0,
         window: 5,

@@ -105,6 +105,7 @@ async fn whatever_is_written_comes_back(s: &Subject) {
             in_doubt: 4,
             resolved: 5,
             duplicates: 6,
+            assumed: 11,
             failed_again: 7,
             discarded: 8,
             skipped: 9,

@@ -262,7 +262,7 @@ impl Core {
             match run::standing(record.map(|r| lift::record(&r)).as_ref(), &lift::run_id(run)) {
                 Standing::NotSent => Fate::NotSent,
                 Standing::InDoubt => Fate::InDoubt,
-                Standing::Resolved => Fate::Resolved,
+                Standing::Resolved | Standing::Assumed => Fate::Resolved,
                 Standing::Duplicate => Fate::Duplicate,
                 Standing::FailedAgain => Fate::FailedAgain,
                 Standing::Discarded | Standing::Skipped | Standing::Errored => Fate::Out,

@@ -228,6 +228,7 @@ pub(crate) fn apply_run(run: Run, event: RunEvent) -> Option<Run> {
         state: run.state,
         tripped: None,
         policy: ramp::policy(1.0),
+        dispatch: redrive::domain::dispatch::Dispatch::default(),
         max_redrives: 3,
         rate: 1.0,
         window: 1,

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 use std::time::Duration;
 
+use redrive::domain::dispatch::Dispatch;
 use redrive::domain::id::{QueueName, RunId, Sha256Hex};
 use redrive::domain::ramp::Trip;
 use redrive::domain::run::{Counts, Desired, Event, ExecutorLease, Run, State};
@@ -22,6 +23,7 @@ fn run(state: State, desired: Option<Desired>, until: Wall) -> Run {
         state,
         tripped: (state == State::Tripped).then_some(Trip::FailureRatio),
         policy: crate::ramp::policy(1.0),
+        dispatch: Dispatch::default(),
         max_redrives: 3,
         rate: 1.0,
         window: 1,

@@ -4,6 +4,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use rand::rngs::StdRng;
+use redrive::domain::dispatch::Dispatch;
 use redrive::domain::id::{MessageId, RecordId, RunId};
 use redrive::domain::ramp::RampPolicy;
 use redrive::domain::record::{self, Event, State, Step};
@@ -90,6 +91,7 @@ impl World {
         let prefix = self.settings.prefix.clone();
         Redriver {
             source: Arc::new(FaultQueue::new(self.spy.clone(), faults.clone())),
+            to: None,
             vault: vault.clone(),
             ledger: ledger.clone(),
             runs: runs.clone(),
@@ -130,7 +132,8 @@ impl World {
         redriver: &Redriver,
         policy: RampPolicy,
     ) -> Result<Stored<Run>, RedriveError> {
-        open_selected(redriver, &Selection::default(), policy, self.rng()).await
+        let dispatch = Dispatch::default();
+        open_selected(redriver, &Selection::default(), policy, dispatch, self.rng()).await
     }
 
     /// Starts a run over all that is quarantined.
@@ -153,10 +156,23 @@ impl World {
         let redriver = self.redriver(&Faults::new(), "executor");
         let selection = Selection { records: vec![id.clone()], ..Selection::default() };
         let worker = self.worker(&Faults::new()).await;
-        let run = open_selected(&redriver, &selection, policy, self.rng()).await.unwrap();
+        let dispatch = Dispatch::default();
+        let run = open_selected(&redriver, &selection, policy, dispatch, self.rng()).await.unwrap();
         let run = execute(redriver.clone(), run).end().await.unwrap();
         worker.stop().await;
         redriver.report(&run).await.unwrap()
+    }
+
+    /// Starts a run over all that is quarantined, its copies sent so.
+    pub(crate) async fn start_as(
+        &self,
+        redriver: &Redriver,
+        policy: RampPolicy,
+        dispatch: Dispatch,
+    ) -> Executing {
+        let all = Selection::default();
+        let run = open_selected(redriver, &all, policy, dispatch, self.rng()).await.unwrap();
+        execute(redriver.clone(), run)
     }
 
     /// Takes the open run over, once its executor's lease is over.
@@ -252,6 +268,7 @@ async fn open_selected(
     redriver: &Redriver,
     selection: &Selection,
     policy: RampPolicy,
+    dispatch: Dispatch,
     mut rng: StdRng,
 ) -> Result<Stored<Run>, RedriveError> {
     let draft = redriver.draft(selection, Parked::default(), u64::MAX, 3).await?;
@@ -259,6 +276,7 @@ async fn open_selected(
         note: None,
         operator: "operator".into(),
         policy,
+        dispatch,
         max_redrives: 3,
         plan_hash: None,
     };
@@ -281,7 +299,8 @@ pub(crate) fn execute(redriver: Redriver, run: Stored<Run>) -> Executing {
 pub(crate) fn live(redriver: Redriver, policy: RampPolicy, rng: StdRng) -> Executing {
     let (stop, token) = (CancellationToken::new(), CancellationToken::new());
     let task = tokio::spawn(async move {
-        let run = open_selected(&redriver, &Selection::default(), policy, rng).await?;
+        let (all, dispatch) = (Selection::default(), Dispatch::default());
+        let run = open_selected(&redriver, &all, policy, dispatch, rng).await?;
         redriver.execute(run, &token, &mut |_| {}).await
     });
     Executing { task, stop, progress: Arc::default() }

@@ -1,5 +1,6 @@
 //! The story of a run: parked, fixed, sent back, resolved; and the fix that does not help.
 
+use redrive::domain::dispatch::Dispatch;
 use redrive::domain::ramp::Trip;
 use redrive::domain::record::State;
 use redrive::domain::run::{Counts, State as RunState};
@@ -164,6 +165,7 @@ async fn a_plan_that_has_changed_since_it_was_agreed_to_is_refused() {
         note: None,
         operator: "operator".into(),
         policy: policy(),
+        dispatch: Dispatch::default(),
         max_redrives: 3,
         plan_hash: Some(agreed),
     };

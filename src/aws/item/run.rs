@@ -9,6 +9,7 @@ use aws_sdk_dynamodb::types::AttributeValue;
 
 use super::{GSI_PK, GSI_SK, Item, Kept, LEASE_UNTIL, OWNER, PK, RUN_ID, Reader, STATE};
 use super::{Undecodable, item, number, text, time};
+use crate::domain::dispatch::{Dispatch, Feedback};
 use crate::domain::id::{QueueName, RecordId, RunId};
 use crate::domain::ramp::{RampPolicy, Trip};
 use crate::domain::run::{Counts, Desired, ExecutorLease, Run, State};
@@ -19,6 +20,9 @@ const COUNTS: &str = "counts";
 const BATCH: &str = "batch";
 const TRIPPED: &str = "tripped";
 const DESIRED: &str = "desired";
+const FORCE: &str = "force";
+const FEEDBACK: &str = "feedback";
+const TO: &str = "to";
 const FENCE: &str = "fence";
 const REV: &str = "rev";
 
@@ -49,6 +53,9 @@ impl Kept for Run {
             (TRIPPED, self.tripped.map(|trip| text(trip.name()))),
             (DESIRED, self.desired.map(|desired| text(desired.name()))),
             (POLICY, Some(policy_value(&self.policy))),
+            (FORCE, self.dispatch.force.then_some(AttributeValue::Bool(true))),
+            (FEEDBACK, Some(text(self.dispatch.feedback.name()))),
+            (TO, self.dispatch.to.clone().map(text)),
             ("max_redrives", Some(number(self.max_redrives))),
             ("rate", Some(float(self.rate))),
             ("window", Some(number(self.window))),
@@ -76,6 +83,7 @@ impl Kept for Run {
             state: reader.needed_named(STATE, State::from_name)?,
             tripped: reader.named(TRIPPED, Trip::from_name)?,
             policy: policy(reader)?,
+            dispatch: dispatch(reader)?,
             max_redrives: reader.needed_number("max_redrives")?,
             rate: reader.needed_number("rate")?,
             window: reader.needed_number("window")?,
@@ -138,6 +146,15 @@ fn policy(reader: Reader<'_>) -> Result<RampPolicy, Undecodable> {
     })
 }
 
+/// Runs that were started before these were stored have none of them.
+fn dispatch(reader: Reader<'_>) -> Result<Dispatch, Undecodable> {
+    Ok(Dispatch {
+        force: reader.attributes.get(FORCE) == Some(&AttributeValue::Bool(true)),
+        feedback: reader.named(FEEDBACK, Feedback::from_name)?.unwrap_or_default(),
+        to: reader.parsed(TO)?,
+    })
+}
+
 fn counts_value(counts: &Counts) -> AttributeValue {
     AttributeValue::M(item([
         ("planned", Some(number(counts.planned))),
@@ -146,6 +163,7 @@ fn counts_value(counts: &Counts) -> AttributeValue {
         ("in_doubt", Some(number(counts.in_doubt))),
         ("resolved", Some(number(counts.resolved))),
         ("duplicates", Some(number(counts.duplicates))),
+        ("assumed", Some(number(counts.assumed))),
         ("failed_again", Some(number(counts.failed_again))),
         ("discarded", Some(number(counts.discarded))),
         ("skipped", Some(number(counts.skipped))),
@@ -162,6 +180,7 @@ fn counts(reader: Reader<'_>) -> Result<Counts, Undecodable> {
         in_doubt: reader.needed_number("in_doubt")?,
         resolved: reader.needed_number("resolved")?,
         duplicates: reader.needed_number("duplicates")?,
+        assumed: reader.number("assumed")?.unwrap_or_default(),
         failed_again: reader.needed_number("failed_again")?,
         discarded: reader.needed_number("discarded")?,
         skipped: reader.needed_number("skipped")?,
@@ -213,6 +232,7 @@ mod tests {
                 max_backlog: 10_000,
                 outcome_timeout: Duration::from_secs(900),
             },
+            dispatch: Dispatch::default(),
             max_redrives: 3,
             rate: 1e-3,
             window: 5,
@@ -238,6 +258,11 @@ mod tests {
             batch: vec![RecordId::new("m-1").unwrap()],
             lease: Some(ExecutorLease { owner: "worker-1".to_owned(), until: at }),
             desired: Some(Desired::Pause),
+            dispatch: Dispatch {
+                force: true,
+                feedback: Feedback::Queue,
+                to: Some(QueueName::new("elsewhere").unwrap()),
+            },
             ended_at: Some(at),
             ..emptiest()
         }

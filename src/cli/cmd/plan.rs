@@ -5,7 +5,7 @@ use std::io::{self, Write as _};
 use serde::Serialize;
 
 use crate::cli::exit::{CliError, Exit};
-use crate::cli::redrive::{self, RampFlags};
+use crate::cli::ramp::RampFlags;
 use crate::cli::render::{self, Table};
 use crate::cli::select::Select;
 use crate::cli::world::World;
@@ -32,6 +32,7 @@ struct Shape<'a> {
     at_cap: u64,
     estimated_seconds: u64,
     first_expiry: Option<String>,
+    groups: Option<usize>,
 }
 
 #[derive(Debug, Serialize)]
@@ -43,7 +44,7 @@ struct CodeShape<'a> {
 impl Plan {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         self.select.needed()?;
-        let redriver = redrive::redriver(world).await?;
+        let redriver = self.ramp.redriver(world).await?;
         let draft = draft(world, &redriver, &self.select).await?;
         print(json, &redriver, &draft, &self.ramp.policy(&world.config.redriver)?).await?;
         Ok(Exit::Ok)
@@ -81,6 +82,7 @@ pub(super) async fn print(
         at_cap: draft.at_cap,
         estimated_seconds: estimate(planned, policy).as_secs(),
         first_expiry: draft.oldest_token.map(|sent| sent.plus(retention)).map(Wall::to_rfc3339),
+        groups: draft.groups,
     };
     let mut out = io::stdout().lock();
     if json {
@@ -99,6 +101,18 @@ pub(super) async fn print(
     if let Some(expiry) = first_expiry {
         writeln!(out, "the first DLQ message of these expires at {expiry}")?;
     }
+    if let Some(warning) = overtaken(draft) {
+        writeln!(out, "{warning}")?;
+    }
     writeln!(out, "plan hash {plan_hash}")?;
     Ok(())
+}
+
+/// What is to be known before a FIFO source gets records back: they were parked, and their groups went on.
+pub(super) fn overtaken(draft: &Draft) -> Option<String> {
+    let groups = draft.groups.filter(|_| !draft.plan.records().is_empty())?;
+    Some(format!(
+        "the message groups of these records have gone on meanwhile ({groups} groups): what was parked comes \
+         after what they have sent since, in its own order, and each with its first send time"
+    ))
 }

@@ -2,6 +2,7 @@
 
 use super::start;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::ramp;
 use crate::cli::redrive;
 use crate::cli::world::World;
 use crate::domain::id::RunId;
@@ -26,6 +27,10 @@ impl Resume {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         let redriver = redrive::redriver(world).await?;
         let run = redrive::find_open(&redriver, self.run.as_ref()).await?;
+        let redriver = match &run.dispatch.to {
+            Some(to) => ramp::sending_to(world, redriver, to.as_str()).await?,
+            None => redriver,
+        };
         let by = redrive::by(world, self.note.as_ref()).await;
         let run = redriver.resume(&run, &by, &mut redrive::chance()?).await?;
         tracing::info!(run_id = %run.get().id, fence = run.get().fence, "run resumed");

@@ -2,6 +2,7 @@
 
 use super::resume::run_id;
 use crate::cli::exit::{CliError, Exit};
+use crate::cli::ramp;
 use crate::cli::redrive;
 use crate::cli::world::World;
 use crate::domain::id::RunId;
@@ -11,7 +12,7 @@ use crate::service::redrive::Wish;
 #[derive(Debug, clap::Args)]
 pub struct SetRate {
     /// Messages per second at most. A faster run comes down at once, a slower one grows as before.
-    #[arg(value_parser = redrive::rate)]
+    #[arg(value_parser = ramp::rate)]
     rate: f64,
     /// The run; without it the open one.
     #[arg(value_parser = run_id)]

@@ -7,7 +7,8 @@ use tokio_util::sync::CancellationToken;
 use super::plan;
 use crate::cli::confirm::confirmed;
 use crate::cli::exit::{CliError, Exit};
-use crate::cli::redrive::{self, Display, RampFlags, ReportShape};
+use crate::cli::ramp::RampFlags;
+use crate::cli::redrive::{self, Display, ReportShape};
 use crate::cli::render;
 use crate::cli::select::Select;
 use crate::cli::world::World;
@@ -42,13 +43,18 @@ impl Start {
     pub(super) async fn run(&self, world: &World, json: bool) -> Result<Exit, CliError> {
         self.select.needed()?;
         let policy = self.ramp.policy(&world.config.redriver)?;
-        let redriver = redrive::redriver(world).await?;
+        let redriver = self.ramp.redriver(world).await?;
         if let Some(open) = redriver.runs.open_run().await? {
             return Err(redrive::is_open(&redriver, open).await?);
         }
         let draft = plan::draft(world, &redriver, &self.select).await?;
         if draft.plan.records().is_empty() {
             return nothing_to_do(json);
+        }
+        if self.execute
+            && let Some(warning) = plan::overtaken(&draft)
+        {
+            writeln!(io::stderr().lock(), "{warning}")?;
         }
         if !self.execute {
             // With --json, stdout holds one value: the plan.
@@ -63,6 +69,7 @@ impl Start {
             note: self.note.clone(),
             operator: world.operator().await,
             policy,
+            dispatch: self.ramp.dispatch(&world.config.redriver),
             max_redrives: world.config.limits.max_redrives,
             plan_hash: self.plan_hash.clone(),
         };

@@ -177,6 +177,7 @@ impl Place {
     pub(super) async fn redriver(&self) -> Result<Redriver, CliError> {
         Ok(Redriver {
             source: Arc::clone(&self.source),
+            to: None,
             vault: Arc::clone(&self.vault),
             ledger: Arc::clone(&self.ledger),
             runs: Arc::clone(&self.runs),

@@ -15,6 +15,7 @@ use super::watch::Watch;
 use crate::cli::exit::CliError;
 use crate::cli::redrive as runs;
 use crate::cli::render::Table;
+use crate::domain::dispatch::Dispatch;
 use crate::domain::failure::ErrorCode;
 use crate::domain::plan::estimate;
 use crate::domain::ramp::Trip;
@@ -44,6 +45,7 @@ async fn open(
         note: Some(note.to_owned()),
         operator: "demo".to_owned(),
         policy: RAMP,
+        dispatch: Dispatch::default(),
         max_redrives: MAX_REDRIVES,
         plan_hash: Some(draft.plan.hash()),
     };

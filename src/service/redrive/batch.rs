@@ -1,14 +1,23 @@
 //! One batch: envelopes, take, send, confirm.
+//!
+//! A batch to a FIFO source is sent in rounds, each with the first copy of every group that is not settled
+//! yet: whatever becomes of a copy, no later one of its group is sent before SQS has accepted or refused it.
+//! A batch of one group thus costs a request a copy. A request with all of them would do if SQS took all or
+//! none, and it answers entry by entry. After a refusal the group goes on, as it does after a parking.
+
+use std::collections::BTreeSet;
 
 use super::executor::Executor;
 use super::{RedriveError, Redriver};
 use crate::domain::batch::plan_batches;
+use crate::domain::dispatch::Feedback;
 use crate::domain::envelope::{self, Envelope};
 use crate::domain::failure::ErrorClass;
 use crate::domain::id::{RecordId, RunId, Sha256Hex};
 use crate::domain::message::{MAX_MESSAGE_BYTES, Outgoing};
 use crate::domain::plan::is_at_cap;
 use crate::domain::record::{self, Blocked, EarlierSend, Record, Step};
+use crate::domain::run::Run;
 use crate::domain::token::{Copy, Marker, Original, without_lineage, wrap};
 use crate::port::error::PortError;
 use crate::port::evidence::Stored;
@@ -28,7 +37,7 @@ pub(super) enum Ready {
     /// It is at its cap.
     AtCap,
     /// It cannot be sent.
-    Unsendable,
+    Unsendable(Blocked),
 }
 
 /// A record that is taken, and its copy.
@@ -51,21 +60,63 @@ pub(super) enum Sent {
     Refused(EarlierSend),
 }
 
+/// What is known of one send.
+enum Fate {
+    /// Nothing that counts; whether an earlier one may have got through.
+    Open(EarlierSend),
+    /// It is accepted or refused.
+    Settled(Sent),
+}
+
+impl Fate {
+    /// Takes in an answer; `None` if the whole call failed.
+    fn heard(&mut self, answer: Option<Result<Stored<Accepted>, EntryError>>) {
+        let Self::Open(earlier) = *self else { return };
+        *self = match answer {
+            Some(Ok(_)) => Self::Settled(Sent::Accepted),
+            Some(Err(e)) if e.sender_fault => {
+                tracing::warn!(code = e.code, "copy refused");
+                Self::Settled(Sent::Refused(earlier))
+            }
+            Some(Err(_)) | None => Self::Open(EarlierSend::Unknown),
+        };
+    }
+}
+
+/// The copies to send next: all that are open, of a FIFO source the first of each group.
+fn next_round(copies: &[&Outgoing], fates: &[Fate]) -> Vec<usize> {
+    let mut groups = BTreeSet::new();
+    let open = fates.iter().zip(copies).enumerate();
+    open.filter(|(_, (fate, copy))| {
+        let is_fifo = copy.deduplication_id.is_some();
+        matches!(fate, Fate::Open(_)) && (!is_fifo || groups.insert(&copy.group_id))
+    })
+    .map(|(index, _)| index)
+    .collect()
+}
+
 impl Redriver {
     /// Gets what is to be sent of a record. Only what concerns this record alone makes it unsendable.
     pub(super) async fn ready(
         &self,
+        run: &Run,
         id: &RecordId,
         record: &Record,
-        max_redrives: u32,
     ) -> Result<Ready, RedriveError> {
-        if is_at_cap(record, max_redrives) {
+        if is_at_cap(record, run.max_redrives) {
             return Ok(Ready::AtCap);
         }
-        Ok(match self.original(id, record).await? {
-            Some(envelope) => Ready::Send(Box::new(envelope)),
-            None => Ready::Unsendable,
-        })
+        let Some(envelope) = self.original(id, record).await? else {
+            return Ok(Ready::Unsendable(Blocked::Unreadable));
+        };
+        if run.dispatch.feedback == Feedback::Queue {
+            let next = Record { redrive_count: record.redrive_count + 1, ..record.clone() };
+            if self.copy(run, id, &next, &envelope)?.body != envelope.payload.body {
+                tracing::warn!(record_id = %id, "only a pointer fits, which another's consumer cannot read");
+                return Ok(Ready::Unsendable(Blocked::Refused));
+            }
+        }
+        Ok(Ready::Send(Box::new(envelope)))
     }
 
     /// The record's original, checked; none if its envelope is missing, forbidden or corrupt.
@@ -88,7 +139,7 @@ impl Redriver {
     /// The copy of a record that is redriving.
     pub(super) fn copy(
         &self,
-        run: &RunId,
+        run: &Run,
         id: &RecordId,
         record: &Record,
         envelope: &Envelope,
@@ -96,11 +147,11 @@ impl Redriver {
         let marker = Marker::Copy(Copy {
             queue: self.queue().clone(),
             record: id.clone(),
-            run: run.clone(),
+            run: run.id.clone(),
             n: record.redrive_count,
             sent_ms: record.sent,
             sha256: Sha256Hex::of(envelope.payload.body.as_bytes()),
-            force: false,
+            force: run.dispatch.force,
         });
         let trace_header = envelope.message.trace_header.as_deref().map(without_lineage);
         let original = Original {
@@ -119,34 +170,49 @@ impl Redriver {
         copies: &[&Outgoing],
         earlier: EarlierSend,
     ) -> Result<Vec<Sent>, PortError> {
-        let mut settled: Vec<Option<Sent>> = copies.iter().map(|_| None).collect();
-        let mut earlier = earlier;
-        let mut pause = PAUSE;
+        let mut fates: Vec<Fate> = copies.iter().map(|_| Fate::Open(earlier)).collect();
         let mut last = None;
-        for _ in 0..SENDS {
-            let open: Vec<usize> =
-                settled.iter().enumerate().filter(|(_, s)| s.is_none()).map(|(i, _)| i).collect();
+        let mut round = next_round(copies, &fates);
+        while !round.is_empty() {
+            self.send_round(copies, &round, &mut fates, &mut last).await;
+            let next = next_round(copies, &fates);
+            if next.iter().any(|index| round.contains(index)) {
+                return Err(last.unwrap_or_else(|| self.unanswered()));
+            }
+            round = next;
+        }
+        let settled = fates.into_iter().map(|fate| match fate {
+            Fate::Settled(sent) => Some(sent),
+            Fate::Open(_) => None,
+        });
+        settled.collect::<Option<_>>().ok_or_else(|| self.unanswered())
+    }
+
+    /// Sends these copies, some times over where the answer is unknown.
+    async fn send_round(
+        &self,
+        copies: &[&Outgoing],
+        round: &[usize],
+        fates: &mut [Fate],
+        last: &mut Option<PortError>,
+    ) {
+        let mut pause = PAUSE;
+        for attempt in 0..SENDS {
+            let is_open = |index: &usize| matches!(fates.get(*index), Some(Fate::Open(_)));
+            let open: Vec<usize> = round.iter().copied().filter(is_open).collect();
             if open.is_empty() {
-                break;
+                return;
             }
-            for (index, answer) in self.send_once(copies, &open, &mut last).await {
-                match answer {
-                    Some(Ok(_)) => put(&mut settled, index, Sent::Accepted),
-                    Some(Err(e)) if e.sender_fault => {
-                        tracing::warn!(code = e.code, "copy refused");
-                        put(&mut settled, index, Sent::Refused(earlier));
-                    }
-                    Some(Err(_)) | None => {}
-                }
-            }
-            if settled.iter().any(Option::is_none) {
-                earlier = EarlierSend::Unknown;
+            if attempt > 0 {
                 tokio::time::sleep(pause).await;
                 pause = pause.saturating_mul(2);
             }
+            for (index, answer) in self.send_once(copies, &open, last).await {
+                if let Some(fate) = fates.get_mut(index) {
+                    fate.heard(answer);
+                }
+            }
         }
-        let all: Option<Vec<Sent>> = settled.into_iter().collect();
-        all.ok_or_else(|| last.unwrap_or_else(|| self.unanswered()))
     }
 
     /// One try of the open copies; `None` for an entry whose whole call failed.
@@ -169,9 +235,15 @@ impl Redriver {
                 Ok(entries) => {
                     answers.extend(indices.iter().copied().zip(entries.into_iter().map(Some)));
                 }
+                // The queue is gone: nothing was accepted, and nothing will be.
+                Err(error) if error.class() == ErrorClass::NotFound => {
+                    let refusal = EntryError { code: error.code().to_owned(), sender_fault: true };
+                    answers.extend(indices.iter().map(|i| (*i, Some(Err(refusal.clone())))));
+                }
                 Err(error) => {
                     tracing::warn!(%error, "send failed: whether copies were accepted is unknown");
                     *last = Some(error);
+                    answers.extend(indices.iter().map(|i| (*i, None)));
                 }
             }
         }
@@ -230,12 +302,6 @@ impl Redriver {
     }
 }
 
-fn put(settled: &mut [Option<Sent>], index: usize, sent: Sent) {
-    if let Some(place) = settled.get_mut(index) {
-        *place = Some(sent);
-    }
-}
-
 impl Executor<'_> {
     /// The write that a record's taking needs, by what is ready of it; none if it may not be taken.
     pub(super) fn taking(
@@ -249,7 +315,7 @@ impl Executor<'_> {
             Ready::Send(_) | Ready::AtCap => {
                 record::Event::Take { run, max_redrives: self.run.max_redrives }
             }
-            Ready::Unsendable => record::Event::Unsendable { run, why: Blocked::Unreadable },
+            Ready::Unsendable(why) => record::Event::Unsendable { run, why: *why },
         };
         let now = self.redriver.clock.wall();
         match record::apply(Some(record), &event, self.redriver.remember, now) {

@@ -1,4 +1,7 @@
 //! From a selection to an open run: the draft writes nothing; opening it freezes the plan.
+//!
+//! A limit counts in the order of the plan. Of a FIFO source that order is known only once everything that
+//! is selected has been read; otherwise reading stops at the limit.
 
 use std::collections::BTreeMap;
 
@@ -6,9 +9,10 @@ use bytes::Bytes;
 use rand::Rng;
 
 use super::{RedriveError, Redriver};
+use crate::domain::dispatch::Dispatch;
 use crate::domain::failure::ErrorCode;
 use crate::domain::id::{EnvelopeKey, IdError, RunId, Sha256Hex};
-use crate::domain::plan::{Plan, Planned, is_at_cap};
+use crate::domain::plan::{Candidate, Plan, count_groups, in_group_order};
 use crate::domain::ramp::RampPolicy;
 use crate::domain::record::State as RecordState;
 use crate::domain::run::{self, Counts, ExecutorLease, Run, State};
@@ -29,6 +33,8 @@ pub struct Draft {
     pub by_code: BTreeMap<ErrorCode, u64>,
     /// How many are at their cap and would be discarded.
     pub at_cap: u64,
+    /// How many message groups of a FIFO source they are of; none for a standard one.
+    pub groups: Option<usize>,
     /// Records parked later are not in it.
     pub cutoff: Wall,
     /// When the oldest DLQ message of these was accepted.
@@ -46,6 +52,8 @@ pub struct Opening {
     pub operator: String,
     /// The bounds.
     pub policy: RampPolicy,
+    /// How copies are sent; where to is the redriver's own.
+    pub dispatch: Dispatch,
     /// The cap on redrives.
     pub max_redrives: u32,
     /// The hash that was agreed to, if one was.
@@ -53,7 +61,8 @@ pub struct Opening {
 }
 
 impl Redriver {
-    /// Selects quarantined records that were parked before now, in parked order, `limit` at most.
+    /// Selects quarantined records that were parked before now, `limit` at most: in parked order, or in
+    /// the order of the groups of a FIFO source.
     ///
     /// # Errors
     /// The index cannot be read.
@@ -74,16 +83,26 @@ impl Redriver {
         let until = parked.until.map_or(cutoff, |until| until.min(cutoff));
         let parked = Parked { until: Some(until), ..parked };
         let mut records = Records::new(self.ledger.as_ref(), &[RecordState::Quarantined], parked);
-        let mut planned = Vec::new();
-        let (mut by_code, mut at_cap, mut oldest_token) = (BTreeMap::new(), 0, None);
-        for _ in 0..limit {
-            let Some((record_id, record)) = records.next_of(selection).await? else { break };
-            *by_code.entry(record.error_code.clone()).or_default() += 1;
-            at_cap += u64::from(is_at_cap(&record, max_redrives));
-            oldest_token = [oldest_token, record.token_sent].into_iter().flatten().min();
-            planned.push(Planned { record_id, error_code: record.error_code });
+        let is_fifo = self.queue().is_fifo();
+        let most = usize::try_from(limit).unwrap_or(usize::MAX);
+        let mut selected = Vec::new();
+        while is_fifo || selected.len() < most {
+            let Some((id, record)) = records.next_of(selection).await? else { break };
+            selected.push(Candidate::new(id, record, max_redrives));
         }
-        Ok(Draft { plan: Plan::new(planned), by_code, at_cap, cutoff, oldest_token, scope })
+        if is_fifo {
+            selected = in_group_order(selected);
+            selected.truncate(most);
+        }
+        let groups = is_fifo.then(|| count_groups(&selected));
+        let (mut by_code, mut at_cap) = (BTreeMap::new(), 0);
+        for Candidate { planned, is_at_cap, .. } in &selected {
+            *by_code.entry(planned.error_code.clone()).or_default() += 1;
+            at_cap += u64::from(*is_at_cap);
+        }
+        let oldest_token = selected.iter().filter_map(|candidate| candidate.token_sent).min();
+        let plan = Plan::new(selected.into_iter().map(|candidate| candidate.planned).collect());
+        Ok(Draft { plan, by_code, at_cap, groups, cutoff, oldest_token, scope })
     }
 
     /// Freezes the plan and opens the run, executed by us from the start.
@@ -122,6 +141,7 @@ impl Redriver {
             rate: opening.policy.start_rate,
             window: opening.policy.canary,
             policy: opening.policy,
+            dispatch: Dispatch { to: self.to.clone(), ..opening.dispatch },
             max_redrives: opening.max_redrives,
             place: 0,
             batch: Vec::new(),

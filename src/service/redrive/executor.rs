@@ -13,6 +13,8 @@ use super::batch::{Ready, Sent, Taken};
 use super::outcome::Tracked;
 use super::wish::LISTEN_EVERY;
 use super::{RedriveError, Redriver};
+use crate::domain::dispatch::Feedback;
+use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::pacer::Pacer;
@@ -61,6 +63,9 @@ pub(super) struct Executor<'a> {
     pub(super) place: usize,
     pub(super) ramp: Ramp,
     pub(super) pacer: Pacer,
+    pub(super) drain: Drain,
+    /// How many messages its sweeps may still look at and keep.
+    pub(super) looks: u64,
     pub(super) read_at: Option<Mono>,
     pub(super) written_at: Mono,
     pub(super) swept_at: Mono,
@@ -75,6 +80,7 @@ impl Executor<'_> {
     ) -> Result<Run, RedriveError> {
         loop {
             self.read_outcomes().await?;
+            self.look_at_queues(stop).await?;
             watch(self.progress());
             self.listen().await?;
             let now = self.now();
@@ -99,7 +105,7 @@ impl Executor<'_> {
             self.pacer.set_rate(rate, now);
             let pause = self.send_next().await?;
             if now.since(self.swept_at) >= SWEEP_EVERY {
-                self.sweep(stop).await?;
+                self.sweep(Within::Budget, stop).await?;
             }
             tokio::select! {
                 biased;
@@ -166,7 +172,7 @@ impl Executor<'_> {
                     dropped.push((*index, standing, sent));
                     continue;
                 };
-                let ready = self.redriver.ready(id, record, self.run.max_redrives).await?;
+                let ready = self.redriver.ready(&self.run, id, record).await?;
                 if let Some(write) = self.taking(id, record, &ready) {
                     writes.push((*index, write, ready));
                 }
@@ -250,13 +256,13 @@ impl Executor<'_> {
                     self.learn(index, Standing::Discarded, false);
                     continue;
                 }
-                Ready::Unsendable => {
+                Ready::Unsendable(_) => {
                     self.learn(index, Standing::Errored, false);
                     continue;
                 }
             };
             let record = stored.into_inner();
-            let copy = self.redriver.copy(&self.run.id, &write.id, &record, &envelope)?;
+            let copy = self.redriver.copy(&self.run, &write.id, &record, &envelope)?;
             taken.push(Taken { index, id: write.id, record, copy });
         }
         let (before, now) = (self.in_doubt(), self.now());
@@ -274,6 +280,7 @@ impl Executor<'_> {
         earlier: EarlierSend,
     ) -> Result<(), RedriveError> {
         let copies: Vec<_> = taken.iter().map(|taken| &taken.copy).collect();
+        self.drain.disturb();
         let answers = self.redriver.send(&copies, earlier).await?;
         for (taken, sent) in taken.iter().zip(answers) {
             let settled = self.redriver.settle_send(&self.run.id, taken, &sent).await?;
@@ -342,7 +349,7 @@ impl Executor<'_> {
     fn outcome(&mut self, standing: Standing) {
         let now = self.now();
         match standing {
-            Standing::Resolved => self.ramp.outcome(Outcome::Good, now),
+            Standing::Resolved | Standing::Assumed => self.ramp.outcome(Outcome::Good, now),
             Standing::Duplicate => self.ramp.outcome(Outcome::Duplicate, now),
             Standing::FailedAgain => self.ramp.outcome(Outcome::FailedAgain, now),
             Standing::Discarded | Standing::Skipped | Standing::Errored | Standing::NotSent => {
@@ -427,7 +434,7 @@ impl Executor<'_> {
 
     /// Makes a pass; says whether it can have seen all. What another one holds is in flight meanwhile.
     async fn sweep_whole(&mut self, stop: &CancellationToken) -> Result<bool, RedriveError> {
-        if self.sweep(stop).await? == Swept::Busy {
+        if self.sweep(Within::All, stop).await? == Swept::Busy {
             return Ok(false);
         }
         let dlq = self.redriver.sweeper.dlq();
@@ -442,10 +449,19 @@ impl Executor<'_> {
 
     /// Makes a pass over the DLQ, which may take longer than a lease: it is extended meanwhile. A stop, or
     /// the loss of the run, ends the pass early, with what it holds given back.
-    pub(super) async fn sweep(&mut self, stop: &CancellationToken) -> Result<Swept, RedriveError> {
+    pub(super) async fn sweep(
+        &mut self,
+        within: Within,
+        stop: &CancellationToken,
+    ) -> Result<Swept, RedriveError> {
         let redriver = self.redriver;
         let stop = stop.child_token();
-        let mut pass = pin!(redriver.sweeper.pass(u64::MAX, &stop));
+        let most = if within == Within::Budget { self.looks } else { u64::MAX };
+        if most == 0 {
+            self.swept_at = self.now();
+            return Ok(Swept::Done);
+        }
+        let mut pass = pin!(redriver.sweeper.pass(most, &stop));
         let mut kept = Ok(());
         let swept = loop {
             tokio::select! {
@@ -465,21 +481,45 @@ impl Executor<'_> {
         kept?;
         self.swept_at = self.now();
         Ok(match swept {
-            Ok(_) => Swept::Done,
+            Ok(swept) => {
+                self.looks = self.looks.saturating_sub(swept.kept);
+                Swept::Done
+            }
             Err(SweepError::Held { .. }) => Swept::Busy,
             Err(SweepError::Port(error)) => {
                 tracing::warn!(%error, "the sweep failed: tokens of redriven records may remain");
-                Swept::Done
+                Swept::Failed
             }
         })
+    }
+}
+
+/// How many messages a sweep may look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Within {
+    /// All.
+    All,
+    /// What is left of the run's budget for those that it looks at and keeps: each look costs requests, and
+    /// while a run is under way most of its tokens are to stay. Those of another's consumer tell outcomes,
+    /// and there the budget has no end.
+    Budget,
+}
+
+/// The budget of a run of so many records: a tenth of them, and a few for a small run.
+pub(super) fn looks(planned: usize, feedback: Feedback) -> u64 {
+    match feedback {
+        Feedback::Ledger => u64::try_from(planned / 10).unwrap_or(u64::MAX).saturating_add(100),
+        Feedback::Queue => u64::MAX,
     }
 }
 
 /// Whether a sweep was made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Swept {
-    /// It was, or it failed.
+    /// It was.
     Done,
+    /// It failed.
+    Failed,
     /// Another one is under way.
     Busy,
 }

@@ -12,7 +12,9 @@
 
 mod batch;
 mod draft;
+mod elsewhere;
 mod executor;
+mod foreign;
 mod outcome;
 mod report;
 mod takeover;
@@ -46,6 +48,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub struct Redriver {
     /// The source: where copies go.
     pub source: Arc<dyn Queue>,
+    /// The other queue that they go to, if the source stands for one: see [`Self::sending_to`].
+    pub to: Option<QueueName>,
     /// Plans, envelopes and outcomes.
     pub vault: Arc<dyn Vault>,
     /// Records.
@@ -91,6 +95,14 @@ pub enum RedriveError {
     /// Its executor lives and did not answer a wish in time; it is still asked.
     #[error("the executor of run {0} has not answered yet: see `redrive status {0}`")]
     Unheard(RunId),
+    /// Its copies go to another queue than this redriver's.
+    #[error("the copies of run {id} go to {}", to.as_ref().map_or("their source", QueueName::as_str))]
+    Elsewhere {
+        /// The run.
+        id: RunId,
+        /// Where its copies go; none for their source.
+        to: Option<QueueName>,
+    },
     /// There is no such run.
     #[error("there is no run {0}")]
     NoRun(RunId),

@@ -101,7 +101,8 @@ impl Redriver {
             let these = tracked.iter().filter(|t| wanted(t.standing));
             these.map(|t| t.planned.record_id.clone()).collect()
         };
-        let resolved = of(|s| matches!(s, Standing::Resolved | Standing::Duplicate));
+        let resolved =
+            of(|s| matches!(s, Standing::Resolved | Standing::Duplicate | Standing::Assumed));
         let failed = of(|s| s == Standing::FailedAgain);
         let errored = of(|s| s == Standing::Errored);
         let mut troubles = Vec::new();

@@ -6,8 +6,9 @@ use std::collections::BTreeSet;
 use tokio_util::sync::CancellationToken;
 
 use super::batch::Taken;
-use super::executor::{Executor, Progress};
+use super::executor::{Executor, Progress, Within, looks};
 use super::{RedriveError, Redriver};
+use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
 use crate::domain::pacer::Pacer;
 use crate::domain::ramp::Ramp;
@@ -37,17 +38,22 @@ impl Redriver {
     /// Executes a run that is ours until it is completed, trips, or is stopped (then it is paused).
     ///
     /// # Errors
-    /// A dependency failed, or another executor has taken over; the run can be resumed.
+    /// A dependency failed, another executor has taken over, or the run's copies go elsewhere than this
+    /// redriver's; the run can be resumed.
     pub async fn execute(
         &self,
         run: Stored<Run>,
         stop: &CancellationToken,
         watch: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Run, RedriveError> {
+        let (id, to) = (&run.get().id, &run.get().dispatch.to);
+        if *to != self.to {
+            return Err(RedriveError::Elsewhere { id: id.clone(), to: to.clone() });
+        }
         let mut executor = self.executor(run).await?;
         // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
         executor.send_in_hand().await?;
-        executor.sweep(stop).await?;
+        executor.sweep(Within::Budget, stop).await?;
         executor.work(stop, watch).await
     }
 
@@ -86,6 +92,8 @@ impl Redriver {
             place,
             ramp: Ramp::new(run.policy, now),
             pacer: Pacer::new(run.policy.start_rate, now),
+            drain: Drain::default(),
+            looks: looks(tracked.len(), run.dispatch.feedback),
             read_at: None,
             written_at: now,
             swept_at: now,
@@ -124,7 +132,7 @@ impl Executor<'_> {
         for (index, id, record) in self.in_hand().await? {
             match self.redriver.original(&id, &record).await? {
                 Some(envelope) => {
-                    let copy = self.redriver.copy(&self.run.id, &id, &record, &envelope)?;
+                    let copy = self.redriver.copy(&self.run, &id, &record, &envelope)?;
                     taken.push(Taken { index, id, record, copy });
                 }
                 None => self.settle(index, &id, &record).await?,

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use axum::http::HeaderMap;
 use bytes::Bytes;
 use serde_json::Value;
 
@@ -35,6 +36,8 @@ pub(crate) struct Call {
     pub(crate) entries: usize,
     /// What it is about: the queue's name, the table, or the bucket with its key.
     pub(crate) object: String,
+    /// Its headers.
+    pub(crate) headers: HeaderMap,
     /// Its body.
     pub(crate) body: Bytes,
     /// The status that the caller saw; none when there was no answer, or none yet.
@@ -55,8 +58,8 @@ impl Call {
             Service::S3 => decoded(request.uri().path().trim_start_matches('/')),
             Service::Sts => String::new(),
         };
-        let entries = entries(&json);
-        Self { seq, at, service, operation, entries, object, body, status: None }
+        let (entries, headers) = (entries(&json), request.headers().clone());
+        Self { seq, at, service, operation, entries, object, headers, body, status: None }
     }
 
     /// Whether it is of this operation.
