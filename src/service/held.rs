@@ -24,7 +24,7 @@ pub(crate) enum Interrupted {
     /// A dependency failed: nobody's fault (G6).
     #[error(transparent)]
     Dependency(#[from] PortError),
-    /// Another claim has taken over, or ours can no longer be trusted: touch nothing.
+    /// Another claim has taken over, or ours can no longer be trusted: the message is left alone.
     #[error("the lease is lost")]
     LeaseLost,
     /// The worker stops.

@@ -51,6 +51,15 @@ impl Process<'_> {
         }
     }
 
+    /// Gives back the claim of a lost lease, if it is still ours: its condition knows. Left as it is, it
+    /// would look like a crash. Tried once, since the next delivery may come at any time.
+    pub(crate) async fn let_go(&self, left: Left) {
+        let Left::Claim(mut held) = left else { return };
+        if let Err(error) = held.release(self.ctx).await {
+            tracing::debug!(key = %held.key, %error, "claim not given back: its lease runs out");
+        }
+    }
+
     /// Waits before the next try of a write that must not be given up, since what it tells has happened
     /// already: at least `floor`, longer each time, the claim kept alive.
     pub(crate) async fn hold(

@@ -136,6 +136,7 @@ impl Process<'_> {
         match &why {
             Interrupted::LeaseLost => {
                 self.report(Outcome::Silent).await;
+                self.let_go(left).await;
                 return Err(self.lost(message_id));
             }
             Interrupted::Stopped => {}

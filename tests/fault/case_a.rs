@@ -278,3 +278,21 @@ async fn case_a12_a_dependency_that_is_sick_for_twenty_seconds_costs_no_message(
     let most: Vec<u64> = asked.values().map(|all| *all.iter().max().unwrap()).collect();
     assert!(most.is_sorted() && most.len() >= 2 && most[1] == 2, "{asked:?}");
 }
+
+/// A lease that lapses since SQS fails to extend it is a dependency's fault, not a crash.
+#[tokio::test(start_paused = true)]
+async fn case_a2_leases_that_lapse_while_nothing_is_extended_are_no_crashes() {
+    let world = world(2, 20).await;
+    world.handler.set_takes([secs(4)]);
+    let failing = Act::Answer(Reply::sqs(500, "InternalError"));
+    let failing = world.wire.add(Rule::on(Service::Sqs, CHANGE, failing));
+    let sent = [world.send("a2").await];
+    let worker = world.worker().await;
+    world.wait_until("five runs", async || world.handler.runs().len() == 5).await;
+    world.wire.remove(failing);
+    world.wait_for_empty_source().await;
+    assert_eq!(worker.stop().await, Ending::Drained);
+    assert_eq!(world.handler.overlaps(), 0);
+    assert!(world.records().await.is_empty(), "{:?}", world.records().await);
+    world.assert_committed_once(&sent).await;
+}
