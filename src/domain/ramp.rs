@@ -200,8 +200,14 @@ impl Ramp {
             Pressure::Under => {
                 let since = *self.held_since.get_or_insert(now);
                 if now.since(since) >= self.policy.step {
-                    self.rate = (self.rate / 2.0).max(self.floor());
-                    self.held_since = Some(now);
+                    self.halve(now);
+                }
+                self.step_began = now;
+            }
+            Pressure::Throttled => {
+                let is_new = self.held_since.is_none_or(|at| now.since(at) >= self.policy.step);
+                if is_new {
+                    self.halve(now);
                 }
                 self.step_began = now;
             }
@@ -219,18 +225,25 @@ impl Ramp {
         self.rate
     }
 
+    fn halve(&mut self, now: Mono) {
+        self.rate = (self.rate / 2.0).max(self.floor());
+        self.held_since = Some(now);
+    }
+
     fn floor(&self) -> f64 {
         self.policy.start_rate.min(1.0).min(self.policy.max_rate)
     }
 }
 
-/// Whether the source has more waiting than it should.
+/// Whether the source can take more.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Pressure {
-    /// It has not.
+    /// It can.
     None,
-    /// Its backlog is above the limit.
+    /// Its backlog is above the limit: the rate is held for a step, then halved.
     Under,
+    /// SQS asked for fewer calls: the rate is halved at once, and again with each step that it lasts.
+    Throttled,
 }
 
 fn count(len: usize) -> u32 {
@@ -338,6 +351,10 @@ mod tests {
         assert_eq!(rates, [2.0, 4.0, 8.0, 16.0, 32.0, 50.0, 50.0]);
         assert!((ramp.step(Pressure::Under, at(320)) - 50.0).abs() < 1e-9, "held");
         assert!((ramp.step(Pressure::Under, at(350)) - 25.0).abs() < 1e-9, "then halved");
+        assert!((ramp.step(Pressure::None, at(380)) - 50.0).abs() < 1e-9, "and climbs again");
+        let halved: Vec<f64> =
+            [380, 390, 410].iter().map(|s| ramp.step(Pressure::Throttled, at(*s))).collect();
+        assert_eq!(halved, vec![25.0, 25.0, 12.5], "at once, and again with each step");
     }
 
     proptest! {

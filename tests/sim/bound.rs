@@ -23,7 +23,7 @@ pub(crate) fn assert_doubt(batches: &[Batch], canary: usize) -> usize {
 }
 
 /// No window of one second holds more sends than `rate` × 1.1 + 1, the rate being that of its end.
-fn assert_pace(batches: &[Batch], rate: impl Fn(Mono) -> f64) {
+pub(crate) fn assert_pace(batches: &[Batch], rate: impl Fn(Mono) -> f64) {
     for (i, first) in batches.iter().enumerate() {
         let end = first.at.plus(Duration::from_secs(1));
         let sends: usize =

@@ -18,6 +18,7 @@ mod operate;
 mod park;
 mod redrive;
 mod spy;
+mod strain;
 mod sweep_adopt;
 mod sweep_crash;
 mod sweep_full;

@@ -31,7 +31,7 @@ use redrive::sim::fault::{FaultLedger, FaultQueue, FaultRuns, FaultVault, Faults
 use redrive::sim::ledger::SimLedger;
 use redrive::sim::queue::SimQueue;
 use redrive::sim::shared::SharedEngine;
-use redrive::sim::sqs::{Engine, ReceiveMessage};
+use redrive::sim::sqs::{Engine, ReceiveMessage, SendMessage};
 use redrive::sim::vault::SimVault;
 use redrive::telemetry::Telemetry;
 use tokio::sync::watch;
@@ -349,6 +349,16 @@ impl World {
             let request = ReceiveMessage { max: 10, visibility, ..ReceiveMessage::default() };
             self.engine.with(|e, now| e.receive(now, &name, &request)).unwrap();
             tokio::time::advance(Duration::from_secs(2)).await;
+        }
+    }
+
+    /// Sends a message so many times that shows only after a while.
+    pub(crate) fn flood(&self, message: &Outgoing, count: usize, delay: Duration) {
+        let name = self.source.name().clone();
+        for n in 0..count {
+            let message = Outgoing { body: format!("{} {n}", message.body), ..message.clone() };
+            let request = SendMessage { message, delay_secs: Some(delay.as_secs()) };
+            self.engine.with(|e, now| e.send(now, &name, request)).unwrap();
         }
     }
 

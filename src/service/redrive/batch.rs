@@ -8,6 +8,7 @@
 use std::collections::BTreeSet;
 
 use super::executor::Executor;
+use super::strain::Strain;
 use super::{RedriveError, Redriver};
 use crate::domain::batch::plan_batches;
 use crate::domain::dispatch::Feedback;
@@ -169,12 +170,13 @@ impl Redriver {
         &self,
         copies: &[&Outgoing],
         earlier: EarlierSend,
+        strain: &mut Strain,
     ) -> Result<Vec<Sent>, PortError> {
         let mut fates: Vec<Fate> = copies.iter().map(|_| Fate::Open(earlier)).collect();
         let mut last = None;
         let mut round = next_round(copies, &fates);
         while !round.is_empty() {
-            self.send_round(copies, &round, &mut fates, &mut last).await;
+            self.send_round(copies, &round, &mut fates, &mut last, strain).await;
             let next = next_round(copies, &fates);
             if next.iter().any(|index| round.contains(index)) {
                 return Err(last.unwrap_or_else(|| self.unanswered()));
@@ -195,6 +197,7 @@ impl Redriver {
         round: &[usize],
         fates: &mut [Fate],
         last: &mut Option<PortError>,
+        strain: &mut Strain,
     ) {
         let mut pause = PAUSE;
         for attempt in 0..SENDS {
@@ -207,7 +210,12 @@ impl Redriver {
                 tokio::time::sleep(pause).await;
                 pause = pause.saturating_mul(2);
             }
-            for (index, answer) in self.send_once(copies, &open, last).await {
+            let answers = self.send_once(copies, &open, last).await;
+            last.iter().for_each(|error| strain.heard(error));
+            for (index, answer) in answers {
+                if let Some(Err(entry)) = &answer {
+                    strain.heard_code(&entry.code);
+                }
                 if let Some(fate) = fates.get_mut(index) {
                     fate.heard(answer);
                 }

@@ -11,6 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::{Ready, Sent, Taken};
 use super::outcome::Tracked;
+use super::strain::Strain;
 use super::wish::LISTEN_EVERY;
 use super::{RedriveError, Redriver};
 use crate::domain::dispatch::Feedback;
@@ -18,7 +19,7 @@ use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
 use crate::domain::message::MAX_BATCH_ENTRIES;
 use crate::domain::pacer::Pacer;
-use crate::domain::ramp::{Outcome, Phase, Pressure, Ramp};
+use crate::domain::ramp::{Outcome, Phase, Ramp};
 use crate::domain::record::{EarlierSend, Record};
 use crate::domain::run::{self, Counts, Desired, Event, OutcomeLine, Run, Standing};
 use crate::domain::time::Mono;
@@ -63,6 +64,7 @@ pub(super) struct Executor<'a> {
     pub(super) place: usize,
     pub(super) ramp: Ramp,
     pub(super) pacer: Pacer,
+    pub(super) strain: Strain,
     pub(super) drain: Drain,
     /// How many messages its sweeps may still look at and keep.
     pub(super) looks: u64,
@@ -101,7 +103,8 @@ impl Executor<'_> {
                 break;
             }
             self.keep_lease().await?;
-            let rate = self.ramp.step(Pressure::None, now);
+            let pressure = self.pressure().await;
+            let rate = self.ramp.step(pressure, now);
             self.pacer.set_rate(rate, now);
             let pause = self.send_next().await?;
             if now.since(self.swept_at) >= SWEEP_EVERY {
@@ -279,9 +282,8 @@ impl Executor<'_> {
         taken: &[Taken],
         earlier: EarlierSend,
     ) -> Result<(), RedriveError> {
-        let copies: Vec<_> = taken.iter().map(|taken| &taken.copy).collect();
         self.drain.disturb();
-        let answers = self.redriver.send(&copies, earlier).await?;
+        let answers = self.send_to_the_end(taken, earlier).await?;
         for (taken, sent) in taken.iter().zip(answers) {
             let settled = self.redriver.settle_send(&self.run.id, taken, &sent).await?;
             match sent {
@@ -381,7 +383,7 @@ impl Executor<'_> {
         self.write(&Event::Extend { lease: self.redriver.lease }).await
     }
 
-    fn next_run(&self, event: &Event) -> Result<Run, RedriveError> {
+    pub(super) fn next_run(&self, event: &Event) -> Result<Run, RedriveError> {
         let refused = |why| RedriveError::Refused { id: self.run.id.clone(), why };
         let next = self.run.apply(event, self.redriver.clock.wall()).map_err(refused)?;
         let (rate, window) = (self.pacer.rate(), self.ramp.window());

@@ -17,6 +17,7 @@ mod executor;
 mod foreign;
 mod outcome;
 mod report;
+mod strain;
 mod takeover;
 mod wish;
 

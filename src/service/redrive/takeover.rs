@@ -7,6 +7,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::batch::Taken;
 use super::executor::{Executor, Progress, Within, looks};
+use super::strain::Strain;
 use super::{RedriveError, Redriver};
 use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
@@ -92,6 +93,7 @@ impl Redriver {
             place,
             ramp: Ramp::new(run.policy, now),
             pacer: Pacer::new(run.policy.start_rate, now),
+            strain: Strain::default(),
             drain: Drain::default(),
             looks: looks(tracked.len(), run.dispatch.feedback),
             read_at: None,
