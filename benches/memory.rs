@@ -38,7 +38,7 @@ use redrive::domain::message::{MAX_BATCH_ENTRIES, Outgoing};
 use redrive::port::handler::{Handler, HandlerError, Job};
 use redrive::port::queue::Queue as _;
 use redrive::service::consumer::Ending;
-use redrive::service::settings::{ErrorText, Ports, Settings};
+use redrive::service::settings::{ErrorText, ExecuteRuns, Ports, Settings};
 use redrive::service::shutdown::Stage;
 use redrive::service::start::prepare;
 use redrive::service::worker;
@@ -126,6 +126,8 @@ fn settings() -> Settings {
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
         sweep_full_every: Duration::from_secs(86_400),
+        run_lease: Duration::from_secs(15),
+        runs: ExecuteRuns::No,
         owner: "worker".into(),
         host: "host".into(),
     }

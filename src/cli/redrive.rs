@@ -283,6 +283,7 @@ const fn explained(why: Trip) -> &'static str {
     match why {
         Trip::FailureRatio => "too many failed again",
         Trip::NoOutcome => "no outcome came in time: does a worker run?",
+        Trip::Unattended => "nobody executed it for five minutes",
     }
 }
 

@@ -83,6 +83,11 @@ fn handlerless(config: &Config) -> Settings {
         },
         sweep_every: config.sweep.every,
         sweep_full_every: config.sweep.full_every,
+        run_lease: config.redriver.lease,
+        runs: match config.redriver.enabled {
+            true => settings::ExecuteRuns::Yes,
+            false => settings::ExecuteRuns::No,
+        },
         owner: owner(),
         host: host(),
     }
@@ -93,7 +98,6 @@ fn refuse_what_is_not_built(config: &Config) -> Result<(), CliError> {
         (config.payload.from == PayloadFrom::S3Event, "payload.from = \"s3-event\""),
         (!config.classify.is_empty(), "[[classify]]"),
         (config.ledger.batch, "ledger.batch"),
-        (config.redriver.enabled, "redriver.enabled"),
         (config.alerts.sns_topic_arn.is_some(), "alerts.sns_topic_arn"),
     ];
     match asked.into_iter().find(|(is_asked, _)| *is_asked) {

@@ -63,6 +63,8 @@ pub enum Trip {
     FailureRatio,
     /// No outcome came in time.
     NoOutcome,
+    /// Nobody executed it for too long.
+    Unattended,
 }
 
 impl Trip {
@@ -72,13 +74,16 @@ impl Trip {
         match self {
             Self::FailureRatio => "failure_ratio",
             Self::NoOutcome => "no_outcome",
+            Self::Unattended => "unattended",
         }
     }
 
     /// The reason with this name.
     #[must_use]
     pub fn from_name(name: &str) -> Option<Self> {
-        [Self::FailureRatio, Self::NoOutcome].into_iter().find(|trip| trip.name() == name)
+        [Self::FailureRatio, Self::NoOutcome, Self::Unattended]
+            .into_iter()
+            .find(|trip| trip.name() == name)
     }
 }
 

@@ -45,6 +45,15 @@ pub enum ErrorText {
     Vault,
 }
 
+/// Whether a worker executes runs beside its consumer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExecuteRuns {
+    /// It takes up what nobody executes.
+    Yes,
+    /// It leaves runs to others.
+    No,
+}
+
 /// The payload versions that the handler understands.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Schema {
@@ -97,6 +106,10 @@ pub struct Settings {
     pub sweep_every: Duration,
     /// How often the DLQ and the index are swept whole.
     pub sweep_full_every: Duration,
+    /// How long an executor of a run may be silent.
+    pub run_lease: Duration,
+    /// Whether this worker executes runs.
+    pub runs: ExecuteRuns,
     /// Who this worker is: the owner of its claims.
     pub owner: String,
     /// The host, for the envelope.
@@ -111,6 +124,7 @@ pub struct Context {
     pub(crate) source_arn: QueueArn,
     pub(crate) visibility: Duration,
     pub(crate) limits: Limits,
+    pub(crate) source_max_bytes: usize,
     pub(crate) dlq_max_bytes: usize,
     pub(crate) telemetry: Telemetry,
 }

@@ -100,6 +100,7 @@ pub fn fit(
         source_arn: source.arn,
         visibility,
         limits,
+        source_max_bytes: source.max_message_bytes,
         dlq_max_bytes: dlq.max_message_bytes,
         ports,
         settings,

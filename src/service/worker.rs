@@ -1,4 +1,4 @@
-//! A whole worker: the consumer, and a sweep of the DLQ on its period.
+//! A whole worker: the consumer, a sweep of the DLQ on its period, and runs if it executes them.
 
 use rand::rngs::StdRng;
 use rand::{RngExt as _, SeedableRng as _};
@@ -9,9 +9,11 @@ use tokio_util::task::AbortOnDropHandle;
 use crate::domain::time::Mono;
 use crate::service::census::{self, Scope};
 use crate::service::consumer::{self, Ending};
-use crate::service::settings::Context;
+use crate::service::redrive::{Redriver, Tenant};
+use crate::service::settings::{Context, ExecuteRuns};
 use crate::service::shutdown::Stage;
 use crate::service::sweeper::{SweepError, SweepFailure, Sweeper, Swept};
+use crate::telemetry::Counter;
 
 /// Messages of one pass of a worker's sweep.
 const SWEEP_MOST: u64 = 1_000;
@@ -19,22 +21,40 @@ const SWEEP_MOST: u64 = 1_000;
 /// Works until a stop.
 pub async fn run(ctx: Context, stages: watch::Receiver<Stage>, mut rng: StdRng) -> Ending {
     let stop = CancellationToken::new();
-    let sweeps = Sweeps {
-        sweeper: Sweeper::new(ctx.clone(), StdRng::from_seed(rng.random())),
-        ctx: ctx.clone(),
-    };
+    let sweeper = Sweeper::new(ctx.clone(), StdRng::from_seed(rng.random()));
+    let redriver = Redriver::of(&ctx, sweeper.clone(), ctx.settings.run_lease);
+    let tenant = Tenant { redriver: redriver.clone(), meter: ctx.telemetry.meter.clone() };
+    let tenant =
+        (ctx.settings.runs == ExecuteRuns::Yes).then(|| tokio::spawn(tenant.run(stop.clone())));
+    let tenant = tenant.map(AbortOnDropHandle::new);
+    let sweeps = Sweeps { sweeper, redriver, ctx: ctx.clone() };
     let sweeps = AbortOnDropHandle::new(tokio::spawn(sweeps.run(stop.clone())));
+    let leaving = AbortOnDropHandle::new(tokio::spawn(leave(stages.clone(), stop.clone())));
     let ending = consumer::run(ctx, stages, rng).await;
+    drop(leaving);
     stop.cancel();
+    if let Some(tenant) = tenant
+        && tenant.await.is_err()
+    {
+        tracing::error!("the executor of runs ended unexpectedly: its run can be taken over");
+    }
     if sweeps.await.is_err() {
         tracing::error!("the sweep ended unexpectedly");
     }
     ending
 }
 
+/// Ends sweeps and runs with the first sign of a stop, so that their last words fit in the grace.
+async fn leave(mut stages: watch::Receiver<Stage>, stop: CancellationToken) {
+    if stages.wait_for(|stage| *stage != Stage::Running).await.is_ok() {
+        stop.cancel();
+    }
+}
+
 /// The sweeps of a worker.
 struct Sweeps {
     sweeper: Sweeper,
+    redriver: Redriver,
     ctx: Context,
 }
 
@@ -47,6 +67,7 @@ impl Sweeps {
         loop {
             let started = self.ctx.ports.clock.mono();
             let is_full = full.is_none_or(|last| started.since(last) >= full_every);
+            self.settle().await;
             let swept = match is_full {
                 true => self.sweeper.full(&stop).await,
                 false => self.sweeper.pass(SWEEP_MOST, &stop).await,
@@ -61,6 +82,18 @@ impl Sweeps {
                 () = stop.cancelled() => return,
                 () = tokio::time::sleep(every) => {}
             }
+        }
+    }
+
+    /// A run that nobody executes any more must not hold its source for ever.
+    async fn settle(&self) {
+        match self.redriver.settle_unattended().await {
+            Ok(None) => {}
+            Ok(Some(run)) => {
+                tracing::error!(run_id = %run.id, "nobody executed the run: settled and tripped");
+                self.ctx.telemetry.meter.add(Counter::RunTripped, 1);
+            }
+            Err(error) => tracing::warn!(%error, "whether a run is unattended is not known"),
         }
     }
 

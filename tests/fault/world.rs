@@ -28,7 +28,7 @@ use redrive::port::ledger::Ledger as _;
 use redrive::port::queue::{Depth, Queue as _};
 use redrive::port::vault::Vault as _;
 use redrive::service::consumer::Ending;
-use redrive::service::settings::{ErrorText, Ports, Settings};
+use redrive::service::settings::{ErrorText, ExecuteRuns, Ports, Settings};
 use redrive::service::shutdown::Stage;
 use redrive::service::start::prepare;
 use redrive::service::worker;
@@ -176,6 +176,8 @@ fn settings() -> Settings {
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
         sweep_full_every: Duration::from_secs(86_400),
+        run_lease: Duration::from_secs(15),
+        runs: ExecuteRuns::No,
         owner: "worker".into(),
         host: "host".into(),
     }

@@ -23,6 +23,7 @@ mod sweep_adopt;
 mod sweep_crash;
 mod sweep_full;
 mod takeover;
+mod tenant;
 mod trap;
 mod trap_force;
 mod trap_redrive;

@@ -23,7 +23,7 @@ use redrive::port::error::{PortError, Target};
 use redrive::port::handler::{Handler, HandlerError, Job};
 use redrive::port::queue::{Depth, Queue as _};
 use redrive::service::consumer::{self, Ending};
-use redrive::service::settings::{ErrorText, Ports, Settings};
+use redrive::service::settings::{ErrorText, ExecuteRuns, Ports, Settings};
 use redrive::service::shutdown::Stage;
 use redrive::service::start::prepare;
 use redrive::sim::clock::SimClock;
@@ -262,6 +262,8 @@ fn settings() -> Settings {
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
         sweep_full_every: Duration::from_secs(86_400),
+        run_lease: Duration::from_secs(15),
+        runs: ExecuteRuns::No,
         owner: "worker".into(),
         host: "host".into(),
     }
@@ -377,9 +379,9 @@ impl World {
         self.worker_on(&self.hosts, faults).await
     }
 
-    /// A worker that sweeps on its period, too.
+    /// A worker that sweeps on its period, too, and executes runs if it is asked to.
     pub(crate) async fn whole_worker(&self, faults: &Faults) -> Worker {
-        let plain = self.ports();
+        let plain = Ports { source: self.spy.clone(), ..self.ports() };
         let ports = self.faulty(plain.clone(), faults);
         let context = prepare(plain, self.settings.clone()).await.unwrap().with_ports(ports);
         let (stop, stages) = watch::channel(Stage::Running);

@@ -13,6 +13,9 @@ pub struct Resume {
     /// The run; without it the open one.
     #[arg(value_parser = run_id)]
     run: Option<RunId>,
+    /// Leave the run to a worker with redriver.enabled instead of executing it here.
+    #[arg(long)]
+    detach: bool,
     /// Why, for the audit trail.
     #[arg(long, value_name = "TEXT", value_parser = redrive::note)]
     note: Option<String>,
@@ -34,6 +37,9 @@ impl Resume {
         let by = redrive::by(world, self.note.as_ref()).await;
         let run = redriver.resume(&run, &by, &mut redrive::chance()?).await?;
         tracing::info!(run_id = %run.get().id, fence = run.get().fence, "run resumed");
+        if self.detach {
+            return start::detach(&redriver, run, json).await;
+        }
         start::execute(&redriver, run, json).await
     }
 }

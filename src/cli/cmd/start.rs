@@ -30,6 +30,9 @@ pub struct Start {
     /// Refuse if the plan has another hash: the one that `plan` printed.
     #[arg(long, value_name = "SHA256", value_parser = hash)]
     plan_hash: Option<Sha256Hex>,
+    /// Leave the run to a worker with redriver.enabled instead of executing it here.
+    #[arg(long)]
+    detach: bool,
     /// Why, for the record.
     #[arg(long, value_name = "TEXT")]
     note: Option<String>,
@@ -79,8 +82,23 @@ impl Start {
             Err(error) => return Err(error.into()),
         };
         tracing::info!(run_id = %run.get().id, "run started");
+        if self.detach {
+            return detach(&redriver, run, json).await;
+        }
         execute(&redriver, run, json).await
     }
+}
+
+/// Leaves a run to whichever worker executes runs, and says what it is.
+pub(super) async fn detach(
+    redriver: &Redriver,
+    run: Stored<Run>,
+    json: bool,
+) -> Result<Exit, CliError> {
+    let run = redriver.leave(run).await?;
+    redrive::print(json, &redriver.report(&run).await?)?;
+    writeln!(io::stderr().lock(), "left to a worker with redriver.enabled: see `redrive watch`")?;
+    Ok(Exit::Ok)
 }
 
 fn nothing_to_do(json: bool) -> Result<Exit, CliError> {

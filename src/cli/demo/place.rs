@@ -33,7 +33,7 @@ use crate::port::runs::Runs;
 use crate::port::vault::Vault;
 use crate::service::consumer::Ending;
 use crate::service::redrive::Redriver;
-use crate::service::settings::{ErrorText, Ports, Settings};
+use crate::service::settings::{ErrorText, ExecuteRuns, Ports, Settings};
 use crate::service::shutdown::Stage;
 use crate::service::start::{StartError, prepare, prepare_sweep};
 use crate::service::sweeper::{NoHandler, Sweeper};
@@ -263,6 +263,8 @@ fn settings() -> Result<Settings, CliError> {
         error_text: ErrorText::Ledger,
         sweep_every: Duration::from_secs(300),
         sweep_full_every: Duration::from_secs(24 * 3_600),
+        run_lease: Duration::from_secs(15),
+        runs: ExecuteRuns::No,
         owner: wiring::owner(),
         host: wiring::host(),
     })

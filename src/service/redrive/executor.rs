@@ -12,6 +12,7 @@ use tokio_util::sync::CancellationToken;
 use super::batch::{Ready, Sent, Taken};
 use super::outcome::Tracked;
 use super::strain::Strain;
+use super::takeover::AtStop;
 use super::wish::LISTEN_EVERY;
 use super::{RedriveError, Redriver};
 use crate::domain::dispatch::Feedback;
@@ -77,6 +78,7 @@ pub(super) struct Executor<'a> {
 impl Executor<'_> {
     pub(super) async fn work(
         mut self,
+        at_stop: AtStop,
         stop: &CancellationToken,
         watch: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Run, RedriveError> {
@@ -96,6 +98,11 @@ impl Executor<'_> {
             }
             if self.run.desired == Some(Desired::Abort) {
                 self.end(Event::Abort, stop).await?;
+                break;
+            }
+            if stop.is_cancelled() && at_stop == AtStop::Leave {
+                self.write_down().await?;
+                self.write(&Event::Extend { lease: Duration::ZERO }).await?;
                 break;
             }
             if stop.is_cancelled() || self.run.desired == Some(Desired::Pause) {

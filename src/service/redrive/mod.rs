@@ -19,6 +19,7 @@ mod outcome;
 mod report;
 mod strain;
 mod takeover;
+mod tenant;
 mod wish;
 
 use std::sync::Arc;
@@ -27,6 +28,7 @@ use std::time::Duration;
 pub use draft::{Draft, Opening};
 pub use executor::Progress;
 pub use report::{Report, Trouble};
+pub(crate) use tenant::Tenant;
 pub use wish::Wish;
 
 use crate::domain::id::{QueueName, RunId, Sha256Hex};
@@ -39,6 +41,7 @@ use crate::port::queue::Queue;
 use crate::port::runs::Runs;
 use crate::port::vault::Vault;
 use crate::service::insist::{Verdict, insist};
+use crate::service::settings::Context;
 use crate::service::sweeper::Sweeper;
 
 /// How long a call is insisted on.
@@ -123,6 +126,27 @@ pub enum RedriveError {
         /// Why.
         why: String,
     },
+}
+
+impl Redriver {
+    /// The redriver of a worker or sweep, whose executor may be silent for `lease`.
+    pub(crate) fn of(ctx: &Context, sweeper: Sweeper, lease: Duration) -> Self {
+        let ports = &ctx.ports;
+        Self {
+            source: Arc::clone(&ports.source),
+            to: None,
+            vault: Arc::clone(&ports.vault),
+            ledger: Arc::clone(&ports.ledger),
+            runs: Arc::clone(&ports.runs),
+            clock: Arc::clone(&ports.clock),
+            prefix: ctx.settings.prefix.clone(),
+            owner: ctx.settings.owner.clone(),
+            max_message_bytes: ctx.source_max_bytes,
+            lease,
+            remember: ctx.settings.remember,
+            sweeper,
+        }
+    }
 }
 
 impl Redriver {

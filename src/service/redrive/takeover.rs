@@ -2,6 +2,7 @@
 //! an earlier executor had in hand is brought to its end, or given back.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use tokio_util::sync::CancellationToken;
 
@@ -12,11 +13,23 @@ use super::{RedriveError, Redriver};
 use crate::domain::drain::Drain;
 use crate::domain::id::RecordId;
 use crate::domain::pacer::Pacer;
-use crate::domain::ramp::Ramp;
+use crate::domain::ramp::{Ramp, Trip};
 use crate::domain::record::{self, EarlierSend, Record, State as RecordState};
-use crate::domain::run::{Event, Run, Standing};
+use crate::domain::run::{Event, Run, Standing, State};
 use crate::port::evidence::Stored;
 use crate::port::ledger::WriteError;
+
+/// After how long without an executor a run is settled.
+const UNATTENDED: Duration = Duration::from_secs(300);
+
+/// What becomes of a run when its executor is stopped.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum AtStop {
+    /// It is paused: an operator stopped it.
+    Pause,
+    /// It runs on: another executor takes it over.
+    Leave,
+}
 
 impl Redriver {
     /// Takes a run over (or back), for this executor alone.
@@ -47,6 +60,20 @@ impl Redriver {
         stop: &CancellationToken,
         watch: &mut (dyn FnMut(Progress) + Send),
     ) -> Result<Run, RedriveError> {
+        self.execute_until(run, AtStop::Pause, stop, watch).await
+    }
+
+    /// The same, and says what becomes of the run at a stop.
+    ///
+    /// # Errors
+    /// As [`Self::execute`].
+    pub(crate) async fn execute_until(
+        &self,
+        run: Stored<Run>,
+        at_stop: AtStop,
+        stop: &CancellationToken,
+        watch: &mut (dyn FnMut(Progress) + Send),
+    ) -> Result<Run, RedriveError> {
         let (id, to) = (&run.get().id, &run.get().dispatch.to);
         if *to != self.to {
             return Err(RedriveError::Elsewhere { id: id.clone(), to: to.clone() });
@@ -55,7 +82,51 @@ impl Redriver {
         // First what is in hand: a sweep extends the lease, and a write of the run ends its batch.
         executor.send_in_hand().await?;
         executor.sweep(Within::Budget, stop).await?;
-        executor.work(stop, watch).await
+        executor.work(at_stop, stop, watch).await
+    }
+
+    /// Leaves a run that is ours to any executor: its lease is over at once, its batch in hand empty.
+    ///
+    /// # Errors
+    /// The ledger did not answer, or another executor has taken over.
+    pub async fn leave(&self, run: Stored<Run>) -> Result<Run, RedriveError> {
+        let next = self.next(run.get(), &Event::Extend { lease: Duration::ZERO })?;
+        match self.insist(|| self.runs.put_run(run.get(), &next)).await {
+            Ok(stored) => Ok(stored.into_inner()),
+            Err(WriteError::Lost(_)) => Err(RedriveError::Fenced(run.get().id.clone())),
+            Err(WriteError::Unknown(e)) => Err(e.into()),
+        }
+    }
+
+    /// Settles the open run if nobody has executed it for five minutes: its batch in hand goes back to
+    /// quarantine, and it is tripped, so that it does not hold its source for ever. Says which.
+    ///
+    /// Taking it over comes first, under its fence: an executor that wakes finds itself fenced before it can
+    /// take anything more.
+    ///
+    /// # Errors
+    /// A dependency failed; the next one tries again.
+    pub async fn settle_unattended(&self) -> Result<Option<Run>, RedriveError> {
+        let Some(run) = self.unattended(UNATTENDED).await? else { return Ok(None) };
+        let run = match self.claim(&run).await {
+            Ok(run) => run,
+            Err(RedriveError::Fenced(_) | RedriveError::Refused { .. }) => return Ok(None),
+            Err(error) => return Err(error),
+        };
+        let mut executor = self.executor(run).await?;
+        executor.give_back().await?;
+        executor.write(&Event::Trip(Trip::Unattended)).await?;
+        Ok(Some(executor.run))
+    }
+
+    /// The open run, if it runs and its lease has been over for so long.
+    pub(super) async fn unattended(&self, time: Duration) -> Result<Option<Run>, RedriveError> {
+        let Some(id) = self.insist(|| self.runs.open_run()).await? else { return Ok(None) };
+        let Some(run) = self.insist(|| self.runs.run(&id)).await? else { return Ok(None) };
+        let run = run.into_inner();
+        let over =
+            run.lease.as_ref().is_none_or(|lease| lease.until.plus(time) <= self.clock.wall());
+        Ok((run.state == State::Running && over).then_some(run))
     }
 
     /// Ends a run that is ours: its batch in hand goes back to quarantine, what is known is written down,
@@ -65,11 +136,7 @@ impl Redriver {
     /// A dependency failed, or another executor has taken over.
     pub async fn abort(&self, run: Stored<Run>) -> Result<Run, RedriveError> {
         let mut executor = self.executor(run).await?;
-        for (index, id, record) in executor.in_hand().await? {
-            executor.settle(index, &id, &record).await?;
-        }
-        executor.read_outcomes().await?;
-        executor.write_down().await?;
+        executor.give_back().await?;
         executor.write(&Event::Abort).await?;
         Ok(executor.run)
     }
@@ -107,6 +174,16 @@ impl Redriver {
 }
 
 impl Executor<'_> {
+    /// Gives the batch in hand back to quarantine, and writes down what is known.
+    async fn give_back(&mut self) -> Result<(), RedriveError> {
+        for (index, id, record) in self.in_hand().await? {
+            self.settle(index, &id, &record).await?;
+        }
+        self.read_outcomes().await?;
+        self.write_down().await?;
+        Ok(())
+    }
+
     /// The records of the batch that an earlier executor had in hand, as far as they are not confirmed.
     async fn in_hand(&self) -> Result<Vec<(usize, RecordId, Record)>, RedriveError> {
         let batch: BTreeSet<RecordId> = self.run.batch.iter().cloned().collect();
