@@ -11,6 +11,7 @@ mod harness;
 mod adopt;
 mod demo;
 mod deployment;
+mod executor_kill;
 mod health;
 mod input;
 mod operate;

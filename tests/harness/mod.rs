@@ -183,6 +183,29 @@ impl World {
         body: &str,
         attributes: HashMap<String, aws_sdk_sqs::types::MessageAttributeValue>,
     ) {
+        self.with_source(async |client, url| {
+            let send = client.send_message().queue_url(url).message_body(body);
+            send.set_message_attributes(Some(attributes)).send().await.unwrap();
+        });
+    }
+
+    /// Sends many.
+    pub(crate) fn send_many(&self, bodies: impl Iterator<Item = String>) {
+        let bodies: Vec<String> = bodies.collect();
+        self.with_source(async |client, url| {
+            for batch in bodies.chunks(10) {
+                let entries = batch.iter().enumerate().map(|(id, body)| {
+                    let entry = aws_sdk_sqs::types::SendMessageBatchRequestEntry::builder();
+                    entry.id(id.to_string()).message_body(body).build().unwrap()
+                });
+                let send = client.send_message_batch().queue_url(&url);
+                let answer = send.set_entries(Some(entries.collect())).send().await.unwrap();
+                assert_eq!(answer.successful.len(), batch.len());
+            }
+        });
+    }
+
+    fn with_source(&self, calls: impl AsyncFnOnce(aws_sdk_sqs::Client, String)) {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
         runtime.block_on(async {
             let credentials =
@@ -196,8 +219,7 @@ impl World {
             let client = aws_sdk_sqs::Client::from_conf(config);
             let url = client.get_queue_url().queue_name("hooks").send().await.unwrap();
             let url = url.queue_url().unwrap().to_owned();
-            let send = client.send_message().queue_url(url).message_body(body);
-            send.set_message_attributes(Some(attributes)).send().await.unwrap();
+            calls(client, url).await;
         });
     }
 
