@@ -29,5 +29,6 @@ mod proxy;
 mod receipt;
 mod redriving;
 mod script;
+mod seeds;
 mod selftest;
 mod world;
